@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from jitpy.frontend.capture.graph_builder import Recorder
+from jitpy.frontend.capture.graph_builder import GraphBuilder
 from jitpy.frontend.guards.guard_set import GuardSet
 from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
@@ -53,18 +53,18 @@ class Counter:
     """Calls the recorder and counts."""
 
     def __init__(self, dynamic: bool) -> None:
-        self.recorder = Recorder(SizeEnv(), GuardSet())
+        self.builder = GraphBuilder(SizeEnv(), GuardSet())
         self.calls = 0
         self.inputs = 0
         self.dynamic = dynamic
 
     def call(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
-        return self.recorder.call(fn, args, kwargs)
+        return self.builder.call(fn, args, kwargs)
 
     def input(self, tensor: torch.Tensor, dims: tuple[Any, ...] | None = None) -> Any:
         self.inputs += 1
-        return self.recorder.tensor_input(
+        return self.builder.tensor_input(
             tensor, LocalSource(self.inputs, f"arg{self.inputs}"), dims if self.dynamic else None
         )
 
@@ -108,7 +108,7 @@ def measure(model: Bert, ids: torch.Tensor, dynamic: bool) -> tuple[float, float
     weights = [counter.input(w) for w in model.weights]
     middle = time.perf_counter()
     result = record(model, counter, ids, weights)
-    counter.recorder.finish([result])
+    counter.builder.finish([result])
     end = time.perf_counter()
     return (end - middle) / counter.calls * 1e6, (middle - start) / len(weights) * 1e6, counter.calls
 

@@ -24,21 +24,21 @@ from typing import Any
 
 import torch
 
-from . import config, frames_below, logs
+from . import config, frame_policy, logs
 from .backends.registry import get_backend
 from .errors import BackendError, FullGraphError, SpecializationError
-from .frontend.breaks import BreakRecord, GraphBreak, Reason, Restart, Signal, Skip
+from .frontend import bytecode, models
+from .frontend.breaks import BreakRecord, GraphBreak, Reason, RestartAnalysis, Signal, Skip
 from .frontend.bytecode.code import CodeTable, all_positional, has_own_builtins, is_readable, param_names
 from .frontend.codegen.frame_code import Unreconstructable
-from .frontend.codegen.frames import Finisher
+from .frontend.codegen.frames import FrameCodegen
 from .frontend.codegen.plain_loops import PlainLoops
 from .frontend.codegen.resume import LoopExit, ResumePoint, is_resume_code, origin_code, resume_code
 from .frontend.guards.non_aliasing import guard_separate
 from .frontend.guards.observations import Observations
 from .frontend.guards.source import LocalSource
-from .frontend.interpreter.interpreter import Executor, Frame, is_library
-from .frontend.interpreter.trace_context import World
-from .frontend.models.arrays.array_values import IS_CAPTURED
+from .frontend.interpreter.interpreter import Frame, Interpreter, is_library
+from .frontend.interpreter.trace_context import TraceContext
 from .frontend.models.builtins.local_classes import forget_twins
 from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
 from .frontend.values.base import CellValue, Lazy, Value
@@ -55,8 +55,8 @@ from .runtime.dispatch import make_dispatcher
 from .runtime.gpu import compile as gpu_compile
 from .runtime.guards import build_guards
 
-if IS_CAPTURED:
-    from .frontend.models.arrays import array_operations as operations  # noqa: F401  (registers numpy's functions)
+bytecode.load()
+models.load()
 
 #: compiling is serial: tracing reads and guards the state of the whole process
 _lock = threading.RLock()
@@ -79,12 +79,12 @@ class Variant:
     is_resume: bool = False
 
 
-def _said_of_sizes(world: World) -> str:
+def _said_of_sizes(context: TraceContext) -> str:
     """The symbols of a capture with their sources and values, and what became constant."""
     symbols = [f"{symbol} = {info.hint}, {info.source or 'from data'}" +
                ("" if info.dim is None else f", axis {info.dim}")
-               for symbol, info in world.recorder.sizes.symbols.items()]
-    return "\n".join([*(symbols or ["no symbolic sizes"]), *(f"constant: {text}" for text in world.specialized)])
+               for symbol, info in context.builder.sizes.symbols.items()]
+    return "\n".join([*(symbols or ["no symbolic sizes"]), *(f"constant: {text}" for text in context.specialized)])
 
 
 class Engine:
@@ -191,10 +191,10 @@ class Engine:
         if dispatcher.original is None or dispatcher.entries or dispatcher in self._observed:
             return False
         self._observed.add(dispatcher)
-        world, ex = self._tracer(dispatcher.code, globals, {})
+        context, interp = self._tracer(dispatcher.code, globals, {})
         with contextlib.suppress(Exception, Signal):
-            ex.run(_root_frame(world, dispatcher.code, params, closure))
-        forget_twins(world)
+            interp.run(_root_frame(context, dispatcher.code, params, closure))
+        forget_twins(context)
         return True
 
     def _note(self, dispatcher: Any, params: tuple[Any, ...]) -> None:
@@ -205,7 +205,7 @@ class Engine:
         if _is_below(dispatcher):
             self._idle.set(dispatcher.code, weakref.ref(dispatcher))
         else:
-            frames_below.own(dispatcher.code, self)
+            frame_policy.own(dispatcher.code, self)
         if self.splits and self._root is None and is_method_call(dispatcher, params):
             self._root = weakref.ref(dispatcher)
 
@@ -253,9 +253,9 @@ class Engine:
         if code.co_flags & (0x20 | 0x80 | 0x200) or dispatcher.entries or _is_below(dispatcher):
             dispatcher.run_original_always = True
             return None
-        frames_below.install()
+        frame_policy.install()
         plain = all_positional(code)
-        frames_below.own(plain, self)
+        frame_policy.own(plain, self)
         return dispatcher.add_entry(None, plain, True, None)
 
     # -- compiling ------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Engine:
             raise Skip("compiled_by_torch", dispatcher.__qualname__)
         plain = disabled_alone(code, globals, closure)
         if plain is not None:
-            frames_below.keep_plain(plain)
+            frame_policy.keep_plain(plain)
             raise Skip("disabled", dispatcher.__qualname__)
         history = self._histories.setdefault(code, Observations)
         history.compilations += 1
@@ -282,9 +282,9 @@ class Engine:
         while True:
             try:
                 result = self._trace(code, params, globals, closure, dict(forced), times)
-                frames_below.hand_over(cause.recursive for cause in forced.values())
+                frame_policy.hand_over(cause.recursive for cause in forced.values())
                 break
-            except Restart as restart:
+            except RestartAnalysis as restart:
                 if restart.step in forced and not restart.cause.tail:
                     raise Skip(restart.cause.reason.id, restart.cause.detail) from restart
                 cause = restart.cause
@@ -292,29 +292,29 @@ class Engine:
                     raise Skip(cause.reason.id, cause.detail) from restart
                 forced = {k: v for k, v in forced.items() if k < restart.step}
                 forced[restart.step] = cause
-        world, ex, made, graph, compiled, record, needs_hook = result
-        pinned = world.sizes.pinned_marks()
+        context, interp, made, graph, compiled, record, needs_hook = result
+        pinned = context.sizes.pinned_marks()
         if pinned:
-            names = {symbol: f"axis {info.dim} of {info.source}" for symbol, info in world.sizes.symbols.items()}
+            names = {symbol: f"axis {info.dim} of {info.source}" for symbol, info in context.sizes.symbols.items()}
             raise SpecializationError(code.co_name, pinned, names)
-        floats = world.recorder.pinned
-        world.specialized.extend(f"{source}: {what}" for source, what in floats.items())
+        floats = context.builder.pinned
+        context.specialized.extend(f"{source}: {what}" for source, what in floats.items())
         guard_start = time.perf_counter()
-        guard_separate(world)
-        guards = build_guards(world.guards, world.sizes, native=None if config.native else False)
+        guard_separate(context)
+        guards = build_guards(context.guards, context.sizes, native=None if config.native else False)
         times["guards"] = time.perf_counter() - guard_start
         if not guards.check(params, globals, closure):
             failing = guards.explain(params, globals, closure)
             raise RuntimeError(f"guards of {code.co_name} do not hold right after tracing: {failing}")
-        frames_below.own(made, self)
+        frame_policy.own(made, self)
         beside_dynamo.hide(made)
         if needs_hook:
-            frames_below.install()
+            frame_policy.install()
         with interrupts.held():  # all of an entry's registration, or none of it
             entry = dispatcher.add_entry(guards, made, needs_hook, None)
             times["total"] = time.perf_counter() - start
             variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
-                              record, list(world.specialized), times, _effects(ex), is_resume_code(code))
+                              record, list(context.specialized), times, _effects(interp), is_resume_code(code))
             self.variants.append(variant)
             if self.made is not None:
                 self.made.append(variant)
@@ -344,7 +344,7 @@ class Engine:
                 engine._drop(its_dispatcher, guards_ref(), name)
 
         guards_ref = weakref.ref(guards)
-        guards.watch_mortals(drop)
+        guards.watch_weakly_held(drop)
 
     def _drop(self, dispatcher: Any, guards: Any, name: str) -> None:
         for entry in dispatcher.entries:
@@ -356,42 +356,43 @@ class Engine:
     def _trace(self, code: types.CodeType, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
                forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
         start = time.perf_counter()
-        world, ex = self._tracer(code, globals, forced)
+        context, interp = self._tracer(code, globals, forced)
         try:
-            return self._capture(world, ex, _root_frame(world, code, params, closure), code, times, start)
+            return self._capture(context, interp, _root_frame(context, code, params, closure), code, times, start)
         finally:
-            forget_twins(world)
+            forget_twins(context)
 
     def _tracer(self, code: types.CodeType, globals: dict[str, Any],
-                forced: dict[int, GraphBreak]) -> tuple[World, Executor]:
-        world = World(self._histories.setdefault(code, Observations), globals, self._dynamic())
-        world.breakable = not self.options.fullgraph
+                forced: dict[int, GraphBreak]) -> tuple[TraceContext, Interpreter]:
+        context = TraceContext(self._histories.setdefault(code, Observations), globals, self._dynamic())
+        context.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
-        world.several_selves = self._root is not None and len(self._selves) >= 2
+        context.several_selves = self._root is not None and len(self._selves) >= 2
         if is_resume_code(code):
-            world.computed.names = frozenset(param_names(code)).difference(param_names(origin_code(code)))
-        return world, Executor(world, forced)
+            context.computed.names = frozenset(param_names(code)).difference(param_names(origin_code(code)))
+        return context, Interpreter(context, forced)
 
-    def _capture(self, world: World, ex: Executor, frame: Frame, code: types.CodeType, times: dict[str, float],
+    def _capture(self, context: TraceContext, interp: Interpreter, frame: Frame, code: types.CodeType,
+                 times: dict[str, float],
                  start: float) -> Any:
         cause: GraphBreak | None = None
         returned: Value | None = None
         try:
-            returned = ex.run(frame)
+            returned = interp.run(frame)
         except GraphBreak as error:
             cause = error
-        world.breakable = False
+        context.breakable = False
         times["trace"] = time.perf_counter() - start
         record = None
         if cause is not None:
-            record = _record(ex, cause)
-            if (self.options.fullgraph or breaks_are_errors(world)) and cause.reason.id != "exception":
+            record = _record(interp, cause)
+            if (self.options.fullgraph or breaks_are_errors(context)) and cause.reason.id != "exception":
                 raise FullGraphError(record)
             logs.log("graph_breaks", lambda: str(record))
         # torch's module hooks put hooks on nodes of their own
         watched = cause is not None and cause.reason.id == "autograd_nodes" and \
-            not is_library(ex.frame.code.co_filename)
-        finisher = Finisher(ex, code, lambda graph: self._lower(graph, times, watched), self.resume,
+            not is_library(interp.frame.code.co_filename)
+        finisher = FrameCodegen(interp, code, lambda graph: self._lower(graph, times, watched), self.resume,
                             self._loops)
 
         def write(emitter: Any) -> None:
@@ -406,10 +407,10 @@ class Engine:
         except Unreconstructable as error:
             raise Skip(error.cause.reason.id, error.cause.detail) from None
         if finisher.plain is not None:
-            frames_below.own(finisher.plain, self)
+            frame_policy.own(finisher.plain, self)
         logs.log("bytecode", lambda: f"{made.co_qualname}:\n{dis.Bytecode(made).dis()}")
-        logs.log("sizes", lambda: _said_of_sizes(world))
-        return world, ex, made, graph, compiled, record, finisher.needs_hook
+        logs.log("sizes", lambda: _said_of_sizes(context))
+        return context, interp, made, graph, compiled, record, finisher.needs_hook
 
     def _lower(self, graph: Graph, times: dict[str, float], watched: bool) -> Callable[..., Any]:
         """Make a graph callable. `watched`: the program looks at autograd's nodes next, which are to be eager's."""
@@ -457,19 +458,19 @@ class Engine:
         if found is None:
             leaves = point.until is not None and point.until >= 0
             code = resume_code(point, globals_by_id, LoopExit(point, self.resume, globals_by_id) if leaves else None)
-            frames_below.own(code, self)
+            frame_policy.own(code, self)
             space = globals_by_id[point.globals_id]
             found = make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
                                     on_miss=self.on_miss, native=None if config.native else False)
             if not captured:
-                frames_below.own(code, self)
+                frame_policy.own(code, self)
                 found.run_original_always = True
             self._resumes[key] = found
         return found
 
     def release(self) -> None:
         """The function that the engine served is gone."""
-        frames_below.forget(self)
+        frame_policy.forget(self)
 
     def reset(self) -> None:
         """Forget everything that was compiled."""
@@ -498,7 +499,7 @@ def all_engines() -> list[Engine]:
 def reset_all() -> None:
     """Forget everything that was compiled, by all engines."""
     with _lock:
-        frames_below.forget()
+        frame_policy.forget()
         for engine in all_engines():
             engine.reset()
 
@@ -530,25 +531,25 @@ def _watched_op_by_op() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
 
 
-def _root_frame(world: World, code: types.CodeType, params: tuple[Any, ...], closure: Any) -> Frame:
+def _root_frame(context: TraceContext, code: types.CodeType, params: tuple[Any, ...], closure: Any) -> Frame:
     """The frame to trace: parameters by their sources, closure cells of the function."""
-    frame = Frame(None, code, world.globals_of(world.root_globals))
+    frame = Frame(None, code, context.globals_of(context.root_globals))
     star = code.co_argcount + code.co_kwonlyargcount if code.co_flags & inspect.CO_VARARGS else -1
     for index, (name, value) in enumerate(zip(param_names(code), params, strict=True)):
-        frame.locals[name] = _lazy_local(world, value, LocalSource(index, name, index == star))
+        frame.locals[name] = _lazy_local(context, value, LocalSource(index, name, index == star))
     for index, (name, cell) in enumerate(zip(code.co_freevars, closure or (), strict=True)):
-        frame.cells[name] = world.closure_cell(index, name, cell)
+        frame.cells[name] = context.closure_cell(index, name, cell)
     return frame
 
 
-def _lazy_local(world: World, value: Any, source: LocalSource) -> Value:
-    return world.force(Lazy(value, source))
+def _lazy_local(context: TraceContext, value: Any, source: LocalSource) -> Value:
+    return context.force(Lazy(value, source))
 
 
-def _record(ex: Executor, cause: GraphBreak) -> BreakRecord:
+def _record(interp: Interpreter, cause: GraphBreak) -> BreakRecord:
     """Describe a break at the innermost frame of the user's."""
-    stack = [f"{f.code.co_filename}:{_line_of(f)} in {f.code.co_name}" for f in ex.frames]
-    chosen = next((f for f in reversed(ex.frames) if not is_library(f.code.co_filename)), ex.frames[-1])
+    stack = [f"{f.code.co_filename}:{_line_of(f)} in {f.code.co_name}" for f in interp.frames]
+    chosen = next((f for f in reversed(interp.frames) if not is_library(f.code.co_filename)), interp.frames[-1])
     record = _record_at(cause.reason, cause.detail, chosen.code, _line_of(chosen))
     record.stack = stack
     return record
@@ -564,13 +565,13 @@ def _record_at(reason: Reason, detail: str, code: types.CodeType, line: int) -> 
     return BreakRecord(reason, detail, code.co_filename, line, code.co_name, text)
 
 
-def _effects(ex: Executor) -> list[str]:
+def _effects(interp: Interpreter) -> list[str]:
     out = []
-    for value in ex.world.dirty:
+    for value in interp.context.dirty:
         if value.source is not None:
             what = "closure variable" if isinstance(value, CellValue) else value.cls.__name__
             out.append(f"{what} {value.source}")
-    out += [f"{getattr(f, '__name__', f)}()" for f, _, _ in ex.host_calls]
+    out += [f"{getattr(f, '__name__', f)}()" for f, _, _ in interp.host_calls]
     return out
 
 

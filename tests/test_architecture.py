@@ -122,7 +122,8 @@ def test_the_check_sees_what_it_should() -> None:
     assert allowed("ir/passes/pattern", "ir/ops") and allowed("ir/passes/pattern", "ir/graph")
     assert not allowed("ir/graph", "ir/passes") and not allowed("ir/ops/nn", "ir/passes/rules")
     assert not allowed("ir/graph", "config") and allowed("schedule/fuse", "ir/ops/table")
-    assert not allowed("schedule/fuse", "backends/cpp") and not allowed("frontend/interpreter/trace_context", "runtime/guards")
+    assert not allowed("schedule/fuse", "backends/cpp") and not allowed("frontend/interpreter/trace_context",
+                                                                        "runtime/guards")
     assert not allowed("frontend/polyfills/objects", "frontend/breaks")
     assert not allowed("frontend/hook", "frontend/bytecode/code") and allowed("frontend/hook", "runtime/native_build")
 

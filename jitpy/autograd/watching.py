@@ -55,8 +55,8 @@ class KeptByEager:
 def kept_by_eager(graph: Graph) -> KeptByEager:
     """What eager keeps of the inputs and outputs of a graph (outputs own their memory: see `results.separate`).
 
-    A value that was written into an input counts as that input: the recorder lets no program overwrite what autograd
-    keeps, so that the value is the last one.
+    A value that was written into an input counts as that input: the graph builder lets no program overwrite what
+    autograd keeps, so that the value is the last one.
     """
     bases = Bases(graph)
     places = _places(graph, bases)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .. import frames_below
+from .. import frame_policy
 from .. import options as _options
 from ..engine import Engine, Variant
 from ..frontend.breaks import BreakRecord
@@ -172,7 +172,7 @@ def explain(fn: Callable[..., Any], keywords: dict[str, Any]) -> Callable[..., R
         if function in DISABLED:
             return Report(name, options, [], [], fn(*args, **kwargs))
         made = engine.made = []
-        with frames_below.asked_anew():
+        with frame_policy.asked_anew():
             result = engine.dispatcher(function)(*bound, *args, **kwargs)
         for variant in made:
             for compile in variant.graph.pending if variant.graph is not None else ():

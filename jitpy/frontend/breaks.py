@@ -210,7 +210,7 @@ class Skip(Signal):
         self.detail = detail
 
 
-class Restart(Signal):
+class RestartAnalysis(Signal):
     """Trace again from the start and break at step `step`: what went wrong cannot be resumed where it was found."""
 
     def __init__(self, step: int, cause: GraphBreak) -> None:

@@ -22,7 +22,7 @@ import torch
 
 from ..ir.algebra import sympy
 from . import guard_checks as checks
-from .lifetimes import is_mortal, name_of
+from .lifetimes import is_weakly_held, name_of
 from .native_build import NativeUnavailable, load_native
 from .number_facts import NumberCheck
 from .size_relations import Relation
@@ -65,9 +65,9 @@ class GuardTree:
         self.finals: list[checks.Check] = []
         self.slots: dict[sympy.Symbol, int] = {}
         self.kept: list[Node] = []
-        #: weak references to the mortal objects that the guards are about
+        #: weak references to the weakly held objects that the guards are about
         self.mortals: dict[int, weakref.ref[Any]] = {}
-        self._mortality: dict[int, bool] = {}
+        self._weakly_held_kind: dict[int, bool] = {}
         self._by_source: dict[int, tuple[Any, Node]] = {}
         relations: list[tuple[int, Any, str]] = []
         distinct: list[tuple[int, Any, Node]] = []
@@ -127,10 +127,10 @@ class GuardTree:
         return () if value is missing else self._weak(value)
 
     def _weak(self, obj: Any) -> tuple[Any, ...]:
-        """(the object,), or where it is mortal (a weak reference to it, True)."""
-        mortal = self._mortality.get(id(obj))
+        """(the object,), or where it is weakly held (a weak reference to it, True)."""
+        mortal = self._weakly_held_kind.get(id(obj))
         if mortal is None:
-            mortal = self._mortality[id(obj)] = is_mortal(obj)
+            mortal = self._weakly_held_kind[id(obj)] = is_weakly_held(obj)
         if not mortal:
             return (obj,)
         return self.mortals.setdefault(id(obj), weakref.ref(obj)), True
@@ -309,7 +309,7 @@ class GuardFunction:
         count = sum(len(node.checks) for node in self.tree.nodes) + len(self.tree.prelude) + len(self.tree.finals)
         return f"<guards: {count} facts, {len(self.tree.nodes)} paths{'' if self.native else ', in Python'}>"
 
-    def watch_mortals(self, gone: Callable[[str], None]) -> None:
+    def watch_weakly_held(self, gone: Callable[[str], None]) -> None:
         """Have `gone` called with an object's name when one goes without which the guards cannot hold."""
         for reference in self.tree.mortals.values():
             obj = reference()

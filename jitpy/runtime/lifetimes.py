@@ -18,7 +18,7 @@ _flags_of = type.__dict__["__flags__"].__get__
 _qualname_of = type.__dict__["__qualname__"].__get__
 
 
-def is_mortal(obj: Any) -> bool:
+def is_weakly_held(obj: Any) -> bool:
     """Whether the object is a Python function or class that no module holds under its name. No user code runs."""
     if type(obj) is types.FunctionType:
         return not _is_reachable(obj, obj.__module__, obj.__qualname__)
@@ -40,13 +40,13 @@ def _is_reachable(obj: Any, module_name: Any, qualname: str) -> bool:
 
 
 def name_of(obj: Any) -> str:
-    """`class Layer` or `function step`, of an object that may be mortal. No user code runs."""
+    """`class Layer` or `function step`, of an object that may be weakly held. No user code runs."""
     return f"class {_qualname_of(obj)}" if issubclass(type(obj), type) else f"function {obj.__qualname__}"
 
 
 def held(obj: Any) -> Any:
-    """A callable that gives the object; it keeps the object alive unless that is mortal (None once it is gone)."""
-    return weakref.ref(obj) if is_mortal(obj) else _Strong(obj)
+    """A callable that gives the object; it keeps the object alive unless that is weakly held (None once it is gone)."""
+    return weakref.ref(obj) if is_weakly_held(obj) else _Strong(obj)
 
 
 class _Strong:

@@ -1,4 +1,4 @@
-"""Run plain PyTorch functions through the recorder, without bytecode: proxies stand in for tensors."""
+"""Run plain PyTorch functions through the graph builder, without bytecode: proxies stand in for tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from jitpy.frontend.capture.graph_builder import (
     Finished,
-    Recorder,
+    GraphBuilder,
     StructPayload,
     TracedScalar,
     TracedTensor,
@@ -25,8 +25,8 @@ from jitpy.ir.interpret import interpret
 class Proxy:
     """A payload with a tensor's operators, methods and attributes."""
 
-    def __init__(self, recorder: Recorder, payload: Any) -> None:
-        self.__dict__["recorder"] = recorder
+    def __init__(self, builder: GraphBuilder, payload: Any) -> None:
+        self.__dict__["builder"] = builder
         self.__dict__["payload"] = payload
 
     @classmethod
@@ -36,9 +36,9 @@ class Proxy:
     def __getattr__(self, name: str) -> Any:
         method = getattr(torch.Tensor, name)
         if callable(method):
-            return lambda *args, **kwargs: call(self.recorder, method, (self, *args), kwargs)
+            return lambda *args, **kwargs: call(self.builder, method, (self, *args), kwargs)
         with torch._C.DisableTorchFunction():
-            return to_proxy(self.recorder, self.recorder.attribute(self.payload, name))
+            return to_proxy(self.builder, self.builder.attribute(self.payload, name))
 
     def __len__(self) -> int:
         return self.payload.shape[0]
@@ -51,7 +51,7 @@ class Proxy:
 
 def _operator(name: str) -> Callable[..., Any]:
     def method(self: Proxy, *args: Any) -> Any:
-        return call(self.recorder, getattr(torch.Tensor, name), (self, *args), {})
+        return call(self.builder, getattr(torch.Tensor, name), (self, *args), {})
 
     return method
 
@@ -93,54 +93,54 @@ def to_payload(value: Any) -> Any:
     return value
 
 
-def to_proxy(recorder: Recorder, value: Any) -> Any:
+def to_proxy(builder: GraphBuilder, value: Any) -> Any:
     if isinstance(value, (TracedTensor, TracedScalar)):
-        known = recorder.__dict__.setdefault("proxies", {})
-        return known.setdefault(id(value), Proxy(recorder, value))
+        known = builder.__dict__.setdefault("proxies", {})
+        return known.setdefault(id(value), Proxy(builder, value))
     if isinstance(value, (tuple, list)):
-        return type(value)(to_proxy(recorder, v) for v in value)
+        return type(value)(to_proxy(builder, v) for v in value)
     if isinstance(value, StructPayload):
-        return value.cls(to_proxy(recorder, v) for v in value.items)
+        return value.cls(to_proxy(builder, v) for v in value.items)
     return value
 
 
-def call(recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Any:
+def call(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunction():
         try:
-            return to_proxy(recorder, recorder.call(fn, to_payload(args), to_payload(kwargs)))
+            return to_proxy(builder, builder.call(fn, to_payload(args), to_payload(kwargs)))
         except UserError as error:
             raise error.exception from None
 
 
 class Calls(TorchFunctionMode):
-    """Sends every torch call to the recorder."""
+    """Sends every torch call to the graph builder."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, builder: GraphBuilder) -> None:
         super().__init__()
-        self.recorder = recorder
+        self.builder = builder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return call(self.recorder, func, args, kwargs or {})
+        return call(self.builder, func, args, kwargs or {})
 
 
 class Recording:
     """A recorded function, callable like it."""
 
     def __init__(self, fn: Callable[..., Any], *args: Any, dims: Any = None) -> None:
-        self.recorder = Recorder(SizeEnv(), GuardSet())
+        self.builder = GraphBuilder(SizeEnv(), GuardSet())
         proxies = tuple(self._input(a, i, dims) for i, a in enumerate(args))
-        with Calls(self.recorder):
+        with Calls(self.builder):
             result = fn(*proxies)
         self.structure = to_payload(result)
         self.live: list[Any] = []
         _collect(self.structure, self.live)
-        self.finished: Finished = self.recorder.finish(self.live)
-        self.graph = self.recorder.graph
+        self.finished: Finished = self.builder.finish(self.live)
+        self.graph = self.builder.graph
 
     def _input(self, value: Any, index: int, dims: Any) -> Any:
         if isinstance(value, torch.Tensor):
             axes = None if dims is None else dims[index]
-            return Proxy(self.recorder, self.recorder.tensor_input(value, LocalSource(index, f"arg{index}"), axes))
+            return Proxy(self.builder, self.builder.tensor_input(value, LocalSource(index, f"arg{index}"), axes))
         if isinstance(value, (tuple, list)):
             return type(value)(self._input(v, index * 100 + i, dims) for i, v in enumerate(value))
         return value

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import jitpy
-from jitpy.frontend import bytecode as opcodes  # noqa: F401  (registers the handlers)
+from jitpy.frontend import bytecode
 from jitpy.frontend.breaks import REASONS
 from jitpy.frontend.bytecode.code import IGNORED, all_opcodes
 from jitpy.frontend.interpreter.interpreter import DECLARED_BREAKS, HANDLERS
@@ -19,6 +19,7 @@ from jitpy.frontend.interpreter.interpreter import DECLARED_BREAKS, HANDLERS
 INTERNAL = {"INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}
 
 #: instructions that not every supported version has, by version; the handlers of all of them are registered everywhere
+bytecode.load()
 JUMPS_3_11 = {f"POP_JUMP_{way}_IF_{what}" for way in ("FORWARD", "BACKWARD")
               for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")}
 JUMPS_SINCE_3_12 = {f"POP_JUMP_IF_{what}" for what in ("TRUE", "FALSE", "NONE", "NOT_NONE")}
@@ -74,9 +75,9 @@ def break_reasons() -> list[tuple[str, str]]:
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            if node.func.id not in ("GraphBreak", "Skip", "Uncapturable", "_refuse", "Bet") or not node.args:
+            if node.func.id not in ("GraphBreak", "Skip", "Uncapturable", "_refuse", "Assumption") or not node.args:
                 continue
-            first = node.args[node.func.id == "Bet"]
+            first = node.args[node.func.id == "Assumption"]
             choices = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
             found += [(f"{file.relative_to(root)}:{node.lineno}", choice.value) for choice in choices
                       if isinstance(choice, ast.Constant)]

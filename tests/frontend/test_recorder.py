@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jitpy.frontend.breaks import Restart
-from jitpy.frontend.capture.graph_builder import Recorder, Uncapturable
+from jitpy.frontend.breaks import RestartAnalysis
+from jitpy.frontend.capture.graph_builder import GraphBuilder, Uncapturable
 from jitpy.frontend.guards.guard_set import GuardSet
 from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
@@ -360,7 +360,7 @@ def test_write_through_data_of_a_parameter():
     result = recording(p, torch.ones(3))
     assert p.is_leaf and p.grad_fn is None and result.untyped_storage().data_ptr() == p.untyped_storage().data_ptr()
     torch.testing.assert_close(p.detach(), torch.tensor([5, 0.9, 0.9]))
-    with pytest.raises(Restart):  # a history begins behind the write
+    with pytest.raises(RestartAnalysis):  # a history begins behind the write
         Recording(lambda p: (p.data.mul_(2), p * 2)[1], torch.ones(3, requires_grad=True))
     with pytest.raises(Uncapturable):
         Recording(lambda p: (p * 2).detach().mul_(2), torch.ones(3, requires_grad=True))
@@ -418,7 +418,7 @@ def test_values_that_autograd_keeps_are_not_overwritten(program):
     """Eager's backward pass raises here, so the write is left to eager."""
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         program(x(3), torch.ones(3, requires_grad=True)).sum().backward()
-    with pytest.raises(Restart) as found:
+    with pytest.raises(RestartAnalysis) as found:
         Recording(program, x(3), torch.ones(3, requires_grad=True))
     assert "autograd keeps" in found.value.cause.detail
 
@@ -459,44 +459,44 @@ def test_batch_norm_updates_its_statistics():
 
 def test_rollback_undoes_everything():
     sizes, guards = SizeEnv(), GuardSet()
-    recorder = Recorder(sizes, guards)
-    a = recorder.tensor_input(x(3, 4), LocalSource(0, "a"))
-    b = recorder.call(torch.add, (a, 1), {})
-    row = recorder.call(torch.Tensor.__getitem__, (b, 0), {})
-    before = str(recorder.graph), len(guards), b.state(), row.state(), b.storage.state()
-    mark = recorder.checkpoint()
-    recorder.call(torch.Tensor.mul_, (row, 2), {})
-    recorder.call(torch.Tensor.add_, (a, b), {})
-    recorder.tensor_input(torch.ones(2), LocalSource(1, "c"))
-    recorder.call(torch._C._set_grad_enabled, (False,), {})
-    recorder.rollback(mark)
-    assert (str(recorder.graph), len(guards), b.state(), row.state(), b.storage.state()) == before
-    assert recorder.state.grad_enabled
-    finished = recorder.finish([b, row])
-    assert not recorder.graph.mutations and finished.places == [("output", 0), ("output", 1)]
+    builder = GraphBuilder(sizes, guards)
+    a = builder.tensor_input(x(3, 4), LocalSource(0, "a"))
+    b = builder.call(torch.add, (a, 1), {})
+    row = builder.call(torch.Tensor.__getitem__, (b, 0), {})
+    before = str(builder.graph), len(guards), b.state(), row.state(), b.storage.state()
+    mark = builder.checkpoint()
+    builder.call(torch.Tensor.mul_, (row, 2), {})
+    builder.call(torch.Tensor.add_, (a, b), {})
+    builder.tensor_input(torch.ones(2), LocalSource(1, "c"))
+    builder.call(torch._C._set_grad_enabled, (False,), {})
+    builder.rollback(mark)
+    assert (str(builder.graph), len(guards), b.state(), row.state(), b.storage.state()) == before
+    assert builder.state.grad_enabled
+    finished = builder.finish([b, row])
+    assert not builder.graph.mutations and finished.places == [("output", 0), ("output", 1)]
 
 
 def test_failed_call_leaves_no_trace():
-    recorder = Recorder(SizeEnv(), GuardSet())
-    a = recorder.tensor_input(x(3, 4), LocalSource(0, "a"))
+    builder = GraphBuilder(SizeEnv(), GuardSet())
+    a = builder.tensor_input(x(3, 4), LocalSource(0, "a"))
     with pytest.raises(Uncapturable) as caught:
-        recorder.call(torch.ops.aten._local_scalar_dense.default, (a,), {})
+        builder.call(torch.ops.aten._local_scalar_dense.default, (a,), {})
     assert caught.value.reason_id == "dynamic_shape"
-    assert not recorder.graph.nodes
+    assert not builder.graph.nodes
 
 
 def test_same_tensor_twice_is_one_input():
-    recorder = Recorder(SizeEnv(), guards := GuardSet())
+    builder = GraphBuilder(SizeEnv(), guards := GuardSet())
     t = x(3)
-    first = recorder.tensor_input(t, LocalSource(0, "a"))
-    assert recorder.tensor_input(t, LocalSource(1, "b")) is first
+    first = builder.tensor_input(t, LocalSource(0, "a"))
+    assert builder.tensor_input(t, LocalSource(1, "b")) is first
     assert [(str(g.source), g.kind, str(g.arg)) for g in guards][-1] == ("b", "same", "a")
-    assert len(recorder.graph.inputs) == 1
+    assert len(builder.graph.inputs) == 1
 
 
 def test_mutation_guards_separate_memory():
     recording = Recording(lambda a, b: a.add_(b), x(3), x(3))
-    overlaps = [g for g in recording.recorder.guards if g.kind == "overlap"]
+    overlaps = [g for g in recording.builder.guards if g.kind == "overlap"]
     assert [str(g.source) for g in overlaps] == ["arg0"] and [str(s) for s in overlaps[0].arg] == ["arg1"]
 
 
@@ -519,9 +519,9 @@ def test_inputs_that_share_memory_are_not_mutated():
     ids=["sparse", "meta", "conj", "quantised"],
 )
 def test_special_tensors_are_refused(make):
-    recorder = Recorder(SizeEnv(), GuardSet())
+    builder = GraphBuilder(SizeEnv(), GuardSet())
     with pytest.raises(Uncapturable, match="unsupported_tensor"):
-        recorder.tensor_input(make(), LocalSource(0, "a"))
+        builder.tensor_input(make(), LocalSource(0, "a"))
 
 
 def _kept_samples():
@@ -599,7 +599,7 @@ def test_what_autograd_keeps_of_common_operators():
 
         nodes = tuple(node(a) for a in args)
         call = Node(op, nodes, {}, ops.infer(op, SizeEnv(), nodes), "call")
-        inputs, results = autograd_facts.saved_values(Recorder(SizeEnv(), GuardSet()), call)
+        inputs, results = autograd_facts.saved_values(GraphBuilder(SizeEnv(), GuardSet()), call)
         name = autograd_facts.short_name(op)
         asked.add(name)
         if name in autograd_facts._KEEPS_NO_INPUT:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from jitpy.frontend.capture.graph_builder import (
-    Recorder,
+    GraphBuilder,
     StructPayload,
     TracedScalar,
     Uncapturable,
@@ -27,12 +27,12 @@ Base = torch._C.TensorBase
 
 
 def start(*tensors, dims=None):
-    recorder = Recorder(SizeEnv(), GuardSet())
-    return recorder, *(recorder.tensor_input(t, LocalSource(i, f"a{i}"), dims) for i, t in enumerate(tensors))
+    builder = GraphBuilder(SizeEnv(), GuardSet())
+    return builder, *(builder.tensor_input(t, LocalSource(i, f"a{i}"), dims) for i, t in enumerate(tensors))
 
 
-def names(recorder):
-    return [node.op.name for node in recorder.graph.nodes]
+def names(builder):
+    return [node.op.name for node in builder.graph.nodes]
 
 
 @pytest.mark.parametrize(
@@ -100,29 +100,29 @@ def test_other_callables(fn):
     ],
 )
 def test_recorded_as_the_user_called_it(call_it, expected):
-    recorder, a, w = start(torch.randn(4, 4), torch.randn(4, 4))
-    call_it(recorder, a, w)
-    assert names(recorder) == expected
+    builder, a, w = start(torch.randn(4, 4), torch.randn(4, 4))
+    call_it(builder, a, w)
+    assert names(builder) == expected
 
 
 def test_named_tuples_keep_their_type():
-    recorder, a = start(torch.randn(3, 4))
+    builder, a = start(torch.randn(3, 4))
     for fn, args in ((torch.max, (a, 1)), (Base.sort, (a,)), (torch.topk, (a, 2)), (torch.linalg.qr, (a,))):
-        result = recorder.call(fn, args, {})
+        result = builder.call(fn, args, {})
         assert isinstance(result, StructPayload) and result.cls is type(fn(torch.randn(3, 4), *args[1:]))
 
 
 def test_several_results_come_in_eagers_container():
-    recorder, a = start(torch.randn(4, 4))
-    assert type(recorder.call(torch.split, (a, 2), {})) is tuple
-    assert type(recorder.call(Base.unbind, (a,), {})) is tuple
-    assert type(recorder.call(Base.chunk, (a, 2), {})) is tuple
-    assert type(recorder.call(torch.ops.aten.split.Tensor, (a, 2), {})) is list
+    builder, a = start(torch.randn(4, 4))
+    assert type(builder.call(torch.split, (a, 2), {})) is tuple
+    assert type(builder.call(Base.unbind, (a,), {})) is tuple
+    assert type(builder.call(Base.chunk, (a, 2), {})) is tuple
+    assert type(builder.call(torch.ops.aten.split.Tensor, (a, 2), {})) is list
 
 
 def test_attributes():
     t = torch.randn(3, 4, requires_grad=True)
-    recorder, a = start(t)
+    builder, a = start(t)
     for name in (
         "dtype",
         "device",
@@ -141,22 +141,22 @@ def test_attributes():
         "grad_fn",
         "is_nested",
     ):
-        assert recorder.attribute(a, name) == getattr(t, name), name
-    assert recorder.attribute(a, "shape") == (3, 4)
-    assert recorder.attribute(a, "T").shape == recorder.attribute(a, "mT").shape == (4, 3)
-    b = recorder.call(torch.add, (a, 1), {})
-    assert not recorder.attribute(b, "is_leaf") and recorder.attribute(b, "requires_grad")
-    assert not recorder.attribute(recorder.attribute(a, "data"), "requires_grad")
+        assert builder.attribute(a, name) == getattr(t, name), name
+    assert builder.attribute(a, "shape") == (3, 4)
+    assert builder.attribute(a, "T").shape == builder.attribute(a, "mT").shape == (4, 3)
+    b = builder.call(torch.add, (a, 1), {})
+    assert not builder.attribute(b, "is_leaf") and builder.attribute(b, "requires_grad")
+    assert not builder.attribute(builder.attribute(a, "data"), "requires_grad")
     for name in ("_version", "grad_fn"):
         with pytest.raises(Uncapturable):
-            recorder.attribute(b, name)
+            builder.attribute(b, name)
     t.grad = torch.ones(3, 4)
-    assert str(recorder._inputs[recorder.attribute(a, "grad").input].source) == "a0.grad"
+    assert str(builder._inputs[builder.attribute(a, "grad").input].source) == "a0.grad"
 
 
 def test_metadata_methods():
     t = torch.randn(3, 4).t()
-    recorder, a = start(t)
+    builder, a = start(t)
     for fn, args in (
         (Base.size, ()),
         (Base.size, (1,)),
@@ -175,30 +175,30 @@ def test_metadata_methods():
         (Base.nelement, ()),
         (torch.is_tensor, ()),
     ):
-        assert recorder.call(fn, (a, *args), {}) == fn(t, *args), fn
-    assert not recorder.graph.nodes
+        assert builder.call(fn, (a, *args), {}) == fn(t, *args), fn
+    assert not builder.graph.nodes
     with pytest.raises(UserError, match="Dimension out of range"):
-        recorder.call(Base.size, (a, 2), {})
+        builder.call(Base.size, (a, 2), {})
     for fn in (Base.data_ptr, Base.numpy, Base.untyped_storage):
         with pytest.raises(Uncapturable):
-            recorder.call(fn, (a,), {})
+            builder.call(fn, (a,), {})
 
 
 def test_grad_mode():
     w = torch.ones(3, requires_grad=True)
-    recorder, a = start(w)
-    b = recorder.call(torch.mul, (a, 2), {})
-    assert b.spec.requires_grad and recorder.call(torch.is_grad_enabled, (), {}) is True
-    recorder.call(torch._C._set_grad_enabled, (False,), {})
-    c = recorder.call(torch.mul, (b, 2), {})
-    d = recorder.call(torch.einsum, ("i,i->", b, b), {})
+    builder, a = start(w)
+    b = builder.call(torch.mul, (a, 2), {})
+    assert b.spec.requires_grad and builder.call(torch.is_grad_enabled, (), {}) is True
+    builder.call(torch._C._set_grad_enabled, (False,), {})
+    c = builder.call(torch.mul, (b, 2), {})
+    d = builder.call(torch.einsum, ("i,i->", b, b), {})
     assert not c.spec.requires_grad and not d.spec.requires_grad
-    assert recorder.state.changes() == {"grad_enabled": False} and torch.is_grad_enabled()
-    assert [n.grad_enabled for n in recorder.graph.nodes[:2]] == [True, False]
-    recorder.call(torch._C._set_grad_enabled, (True,), {})
-    assert recorder.state.changes() == {}
+    assert builder.state.changes() == {"grad_enabled": False} and torch.is_grad_enabled()
+    assert [n.grad_enabled for n in builder.graph.nodes[:2]] == [True, False]
+    builder.call(torch._C._set_grad_enabled, (True,), {})
+    assert builder.state.changes() == {}
     with pytest.raises(ValueError, match="no torch mode"):
-        recorder.state.set("colour", 1)
+        builder.state.set("colour", 1)
 
 
 def test_autocast_records_eagers_casts():
@@ -215,19 +215,19 @@ def test_autocast_records_eagers_casts():
 
 
 def test_autocast_switched_while_tracing():
-    recorder, a = start(torch.randn(4, 4))
-    recorder.call(torch.set_autocast_enabled, ("cpu", True), {})
-    recorder.call(torch.set_autocast_dtype, ("cpu", torch.bfloat16), {})
-    assert recorder.call(torch.autocast_increment_nesting, (), {}) == 1
-    assert recorder.call(torch.is_autocast_enabled, ("cpu",), {}) is True and not torch.is_autocast_enabled("cpu")
-    assert recorder.call(torch.mm, (a, a), {}).dtype == torch.bfloat16
-    assert recorder.call(torch.autocast_decrement_nesting, (), {}) == 0
-    recorder.call(torch.set_autocast_enabled, ("cpu", False), {})
-    assert recorder.call(torch.mm, (a, a), {}).dtype == torch.float32
+    builder, a = start(torch.randn(4, 4))
+    builder.call(torch.set_autocast_enabled, ("cpu", True), {})
+    builder.call(torch.set_autocast_dtype, ("cpu", torch.bfloat16), {})
+    assert builder.call(torch.autocast_increment_nesting, (), {}) == 1
+    assert builder.call(torch.is_autocast_enabled, ("cpu",), {}) is True and not torch.is_autocast_enabled("cpu")
+    assert builder.call(torch.mm, (a, a), {}).dtype == torch.bfloat16
+    assert builder.call(torch.autocast_decrement_nesting, (), {}) == 0
+    builder.call(torch.set_autocast_enabled, ("cpu", False), {})
+    assert builder.call(torch.mm, (a, a), {}).dtype == torch.float32
 
 
 def test_compile_time_questions():
-    recorder, a = start(torch.ones(2))
+    builder, a = start(torch.ones(2))
     for fn, answer in (
         (torch.compiler.is_dynamo_compiling, True),
         (torch.jit.is_scripting, False),
@@ -235,30 +235,30 @@ def test_compile_time_questions():
         (torch._C._get_tracing_state, None),
         (torch.onnx.is_in_onnx_export, False),
     ):
-        assert recorder.call(fn, (), {}) is answer
-    assert recorder.call(torch.overrides.has_torch_function, ((a,),), {}) is False
+        assert builder.call(fn, (), {}) is answer
+    assert builder.call(torch.overrides.has_torch_function, ((a,),), {}) is False
     with pytest.raises(Uncapturable, match="rng_state"):
-        recorder.call(torch.seed, (), {})
+        builder.call(torch.seed, (), {})
 
 
 def test_computed_numbers():
-    recorder, a = start(torch.tensor([1.5, 2.5, 4.0]))
-    total = recorder.call(Base.item, (recorder.call(torch.sum, (a,), {}),), {})
+    builder, a = start(torch.tensor([1.5, 2.5, 4.0]))
+    total = builder.call(Base.item, (builder.call(torch.sum, (a,), {}),), {})
     assert isinstance(total, TracedScalar) and total.kind is float
-    half = recorder.scalar_op(operator.truediv, total, 2)
-    big = recorder.scalar_op(operator.gt, half, 3)
-    count = recorder.scalar_op(int, half)
+    half = builder.scalar_op(operator.truediv, total, 2)
+    big = builder.scalar_op(operator.gt, half, 3)
+    count = builder.scalar_op(int, half)
     assert (half.kind, big.kind, count.kind) == (float, bool, int)
-    b = recorder.call(torch.mul, (a, half), {})
-    c = recorder.call(torch.Tensor.__rsub__, (b, total), {})
-    d = recorder.call(torch.tensor, ([total, half],), {})
-    e = recorder.call(torch.full, ((2,), count), {"dtype": torch.int64})
-    f = recorder.call(torch.Tensor.__getitem__, (a, recorder.call(torch.argmax, (a,), {})), {})
-    g = recorder.call(torch.equal, (a, a), {})
-    finished = recorder.finish([big, count, b, c, d, e, f, g])
+    b = builder.call(torch.mul, (a, half), {})
+    c = builder.call(torch.Tensor.__rsub__, (b, total), {})
+    d = builder.call(torch.tensor, ([total, half],), {})
+    e = builder.call(torch.full, ((2,), count), {"dtype": torch.int64})
+    f = builder.call(torch.Tensor.__getitem__, (a, builder.call(torch.argmax, (a,), {})), {})
+    g = builder.call(torch.equal, (a, a), {})
+    finished = builder.finish([big, count, b, c, d, e, f, g])
     assert [place for place, _ in finished.places] == ["output"] * 8
     t = torch.tensor([1.0, 2.0, 6.0])
-    results = interpret(recorder.graph, [t])
+    results = interpret(builder.graph, [t])
     s = t.sum().item()
     expected = (
         s / 2 > 3,
@@ -279,34 +279,34 @@ def test_computed_numbers():
 
 
 def test_tensors_as_python_numbers():
-    recorder, a, b = start(torch.tensor(2), torch.tensor([True, False]))
-    assert recorder.call(Base.__float__, (a,), {}).kind is float
-    assert recorder.call(Base.__bool__, (a,), {}).kind is bool
-    assert recorder.call(Base.__index__, (a,), {}).kind is int
-    values = recorder.call(Base.tolist, (b,), {})
+    builder, a, b = start(torch.tensor(2), torch.tensor([True, False]))
+    assert builder.call(Base.__float__, (a,), {}).kind is float
+    assert builder.call(Base.__bool__, (a,), {}).kind is bool
+    assert builder.call(Base.__index__, (a,), {}).kind is int
+    values = builder.call(Base.tolist, (b,), {})
     assert type(values) is list and [v.kind for v in values] == [bool, bool]
     with pytest.raises(UserError, match="ambiguous"):
-        recorder.call(Base.__bool__, (b,), {})
+        builder.call(Base.__bool__, (b,), {})
     with pytest.raises(UserError, match="cannot be converted to Scalar"):
-        recorder.call(Base.item, (b,), {})
+        builder.call(Base.item, (b,), {})
 
 
 @pytest.mark.parametrize("fn", [torch.nonzero, torch.unique, torch.argwhere], ids=lambda f: f.__name__)
 def test_sizes_that_depend_on_data(fn):
-    recorder, a = start(torch.ones(3))
-    first, second = recorder.call(fn, (a,), {}), recorder.call(fn, (a,), {})
+    builder, a = start(torch.ones(3))
+    first, second = builder.call(fn, (a,), {}), builder.call(fn, (a,), {})
     assert str(first.shape[0]) == "u0" and str(second.shape[0]) == "u1"
-    assert recorder.sizes.bounds(first.shape[0]) == (int(fn is torch.unique), 3)
+    assert builder.sizes.bounds(first.shape[0]) == (int(fn is torch.unique), 3)
 
 
 def test_masks_select_a_number_that_data_decides():
-    recorder, a, m = start(torch.ones(3, 2), torch.ones(3, dtype=torch.bool))
-    rows = recorder.call(torch.Tensor.__getitem__, (a, m), {})
+    builder, a, m = start(torch.ones(3, 2), torch.ones(3, dtype=torch.bool))
+    rows = builder.call(torch.Tensor.__getitem__, (a, m), {})
     assert list(map(str, rows.shape)) == ["u0", "2"]
-    total = recorder.call(torch.add, (rows, rows), {})
-    assert total.shape == rows.shape and not recorder.sizes.run_time_checks()
+    total = builder.call(torch.add, (rows, rows), {})
+    assert total.shape == rows.shape and not builder.sizes.run_time_checks()
     with pytest.raises(Uncapturable, match="dynamic_shape"):
-        recorder.call(torch.Tensor.unbind, (rows,), {})
+        builder.call(torch.Tensor.unbind, (rows,), {})
 
 
 @pytest.mark.parametrize(
@@ -332,18 +332,18 @@ def test_masks_select_a_number_that_data_decides():
 def test_errors_are_eagers(fn, args):
     with pytest.raises(Exception) as eager:
         fn(*args)
-    recorder = Recorder(SizeEnv(), GuardSet())
+    builder = GraphBuilder(SizeEnv(), GuardSet())
 
     def payload(value):
         if isinstance(value, torch.Tensor):
-            return recorder.tensor_input(value, LocalSource(len(recorder.graph.inputs), "a"))
+            return builder.tensor_input(value, LocalSource(len(builder.graph.inputs), "a"))
         return [payload(v) for v in value] if isinstance(value, list) else value
 
     payloads = [payload(a) for a in args]
     with pytest.raises(UserError) as own:
-        recorder.call(fn, tuple(payloads), {})
+        builder.call(fn, tuple(payloads), {})
     assert type(own.value.exception) is eager.type and str(own.value.exception) == str(eager.value)
-    assert not recorder.graph.nodes
+    assert not builder.graph.nodes
 
 
 def symbolic(fn, *args):
@@ -374,7 +374,7 @@ def symbolic(fn, *args):
 )
 def test_symbolic_sizes(fn):
     recording = symbolic(fn, torch.randn(4, 6))
-    hints = recording.recorder.sizes
+    hints = recording.builder.sizes
     for shape in ((4, 6), (5, 8)):
         values = {s: shape[info.dim] for s, info in hints.symbols.items()}
         if not all(bool(r.subs(values)) for r in hints.relations):
@@ -393,26 +393,26 @@ def test_common_operations_keep_their_sizes_symbolic():
 
     a = torch.randn(3, 5, 8)
     recording = Recording(fn, a, torch.randn(8, 8), dims=[("dynamic", "dynamic", 8), None])
-    assert recording.recorder.sizes.relations == []
+    assert recording.builder.sizes.relations == []
     assert isinstance(recording.live[0].shape[0], sympy.Symbol)
 
 
 def test_int_inputs():
-    recorder, a = start(torch.ones(10, 3))
-    n = recorder.int_input(4, LocalSource(1, "n"))
-    assert recorder.int_input(4, LocalSource(1, "n")) is n
-    head = recorder.call(torch.Tensor.__getitem__, (a, slice(None, n)), {})
+    builder, a = start(torch.ones(10, 3))
+    n = builder.int_input(4, LocalSource(1, "n"))
+    assert builder.int_input(4, LocalSource(1, "n")) is n
+    head = builder.call(torch.Tensor.__getitem__, (a, slice(None, n)), {})
     assert head.shape == (n, 3)
-    recorder.finish([head])
-    (result,) = interpret(recorder.graph, [torch.ones(10, 3), 7])
+    builder.finish([head])
+    (result,) = interpret(builder.graph, [torch.ones(10, 3), 7])
     assert result.shape == (7, 3)
 
 
 def test_same_layer_twice_is_replayed():
     """The second call of a composite function with the same metadata runs nothing."""
-    recorder, a = start(torch.randn(2, 3))
-    first = recorder.call(torch.einsum, ("ij,kj->ik", a, a), {})
-    count = len(recorder.graph.nodes)
+    builder, a = start(torch.randn(2, 3))
+    first = builder.call(torch.einsum, ("ij,kj->ik", a, a), {})
+    count = len(builder.graph.nodes)
     from jitpy.frontend.capture import derived_calls
 
     def fail(*args):
@@ -421,19 +421,19 @@ def test_same_layer_twice_is_replayed():
     original = derived_calls._make_template
     derived_calls._make_template = fail
     try:
-        second = recorder.call(torch.einsum, ("ij,kj->ik", a, a), {})
+        second = builder.call(torch.einsum, ("ij,kj->ik", a, a), {})
     finally:
         derived_calls._make_template = original
-    assert first.spec == second.spec and len(recorder.graph.nodes) == 2 * count
+    assert first.spec == second.spec and len(builder.graph.nodes) == 2 * count
 
 
 def test_random_operations_stay_in_order():
-    recorder, a = start(torch.ones(3))
-    noise = Proxy(recorder, a)
-    call(recorder, F.dropout, (noise, 0.5, True), {})
-    call(recorder, torch.rand, (3,), {})
-    call(recorder, Base.uniform_, (call(recorder, torch.empty, (3,), {}),), {})
-    assert [n.op.name for n in recorder.graph.nodes if n.op.is_random] == [
+    builder, a = start(torch.ones(3))
+    noise = Proxy(builder, a)
+    call(builder, F.dropout, (noise, 0.5, True), {})
+    call(builder, torch.rand, (3,), {})
+    call(builder, Base.uniform_, (call(builder, torch.empty, (3,), {}),), {})
+    assert [n.op.name for n in builder.graph.nodes if n.op.is_random] == [
         "aten.bernoulli.p",
         "aten.rand.default",
         "aten.uniform.default",

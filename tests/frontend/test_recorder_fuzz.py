@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitpy.frontend.breaks import Restart
+from jitpy.frontend.breaks import RestartAnalysis
 from jitpy.frontend.capture.graph_builder import Uncapturable
 from tests.frontend.recording import Recording
 from tests.frontend.test_recorder import sharing, tensors
@@ -161,7 +161,8 @@ def test_gradients(steps: list[Step]) -> None:
         )
     except Uncapturable:
         return
-    except Restart as restart:  # a result's history leads through what was written to: the engine breaks at the write
+    # a result's history leads through what was written to: the engine breaks at the write
+    except RestartAnalysis as restart:
         assert "autograd keeps" in restart.cause.detail
         assert isinstance(expected, tuple) and expected[0] is RuntimeError, (expected, restart.cause.detail)
         assert "modified by an inplace operation" in expected[1]

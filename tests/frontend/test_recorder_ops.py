@@ -87,7 +87,7 @@ def check(op: Any, sample: Any) -> None:
         )
         proxies = find_proxies((first, args, kwargs))
         if proxies and type(op.op).__name__ in ("method_descriptor", "wrapper_descriptor"):
-            return call(proxies[0].recorder, op.op, (first, *args), kwargs)
+            return call(proxies[0].builder, op.op, (first, *args), kwargs)
         return op.op(first, *args, **kwargs)
 
     try:

@@ -26,7 +26,7 @@ class Call:
     origin: str
 
 
-class Recorder(TorchDispatchMode):
+class GraphBuilder(TorchDispatchMode):
     """Notes the calls of ops by name."""
 
     def __init__(self, wanted: frozenset[str], origin: str) -> None:
@@ -58,15 +58,15 @@ def recorded(operators: tuple[str, ...], wanted: frozenset[str], dtype: torch.dt
         if info.name not in operators or dtype not in info.supported_backward_dtypes("cpu"):
             continue
         for number, sample in enumerate(_samples(info, dtype)):
-            recorder = Recorder(wanted, f"{info.name} sample {number}")
+            builder = GraphBuilder(wanted, f"{info.name} sample {number}")
             inputs = [t for t in tree_leaves((sample.input, sample.args, sample.kwargs)) if _needs_grad(t)]
-            with recorder:
+            with builder:
                 torch.manual_seed(0)
                 results = [t for t in tree_leaves(info.op(sample.input, *sample.args, **sample.kwargs)) if _has_grad(t)]
                 if results:
                     seeds = [torch.randn(r.shape, dtype=r.dtype) for r in results]
                     torch.autograd.grad(results, inputs, seeds, allow_unused=True)
-            found += recorder.calls
+            found += builder.calls
     return tuple(found)
 
 

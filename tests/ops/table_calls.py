@@ -78,7 +78,7 @@ _MORE: dict[str, Call] = {
 }  # fmt: skip
 
 
-class _Recorder(TorchDispatchMode):
+class _GraphBuilder(TorchDispatchMode):
     """Every call of a table op below autograd."""
 
     def __init__(self, found: dict[str, list[Call]], names: set[str]) -> None:
@@ -132,7 +132,7 @@ def _record(op: OpInfo, found: dict[str, list[Call]], names: set[str]) -> None:
     torch.manual_seed(0)
     for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=gradients), SAMPLES):
         try:
-            with _Recorder(found, names):
+            with _GraphBuilder(found, names):
                 result = op.op(sample.input, *sample.args, **sample.kwargs)
                 outputs = [t for t in tensors_in(result) if t.requires_grad] if gradients else []
                 if outputs:

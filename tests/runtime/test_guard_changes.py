@@ -53,14 +53,14 @@ def other_function(a: int = 1, *, b: int = 2) -> Any:
     return a, b
 
 
-def world(depth: int) -> Any:
+def context(depth: int) -> Any:
     """A tree of objects, as models are."""
     if depth % 2:
         module = torch.nn.Linear(3, 2)
         module.register_buffer("mean", torch.zeros(2))
         if depth > 1:
-            module.inner = world(depth - 1)
-            module.more = torch.nn.ModuleList([world(depth - 2)])
+            module.inner = context(depth - 1)
+            module.more = torch.nn.ModuleList([context(depth - 2)])
         return module
     node = Node()
     node.number, node.text, node.ratio = 1000 + depth, f"text {depth}", 0.5
@@ -74,7 +74,7 @@ def world(depth: int) -> Any:
     node.tensor = torch.zeros(2, 3)
     node.function = function_with_everything([1])
     if depth:
-        node.below = world(depth - 1)
+        node.below = context(depth - 1)
     return node
 
 
@@ -281,7 +281,7 @@ def agree(native: GuardFunction, python: GuardFunction, params: tuple[Any, ...])
 @pytest.mark.parametrize("seed", range(12))
 def test_changes_are_seen_as_a_walk_sees_them(seed: int) -> None:
     pick = random.Random(seed)
-    root = world(pick.randrange(4))
+    root = context(pick.randrange(4))
     guards, every = GuardSet(), []
     guard_all(guards, X, root, pick, every)
     native, python = build_guards(guards, native=True), build_guards(guards, native=False)
@@ -301,7 +301,7 @@ def test_changes_are_seen_as_a_walk_sees_them(seed: int) -> None:
     assert held, "nothing ever held"
     del every, root
     for _ in range(20):  # at the addresses of freed objects
-        assert agree(native, python, (world(2),)) in (True, False)
+        assert agree(native, python, (context(2),)) in (True, False)
 
 
 # ---- one store of each kind ----------------------------------------
@@ -389,7 +389,7 @@ def test_the_order_of_an_ordered_dict() -> None:
 
 
 def test_many_objects_take_turns() -> None:
-    roots = [world(2) for _ in range(8)]
+    roots = [context(2) for _ in range(8)]
     for root in roots:
         root.number = 1
         root.function = None

@@ -177,7 +177,7 @@ def _break_ids(one: Case) -> tuple[str, ...]:
     import jitpy
 
     _reset()
-    with _world(one) as (fn, _):
+    with _context(one) as (fn, _):
         torch.manual_seed(1)
         with contextlib.redirect_stdout(io.StringIO()):
             report = jitpy.explain(fn)(*one.makers[0]())
@@ -192,7 +192,7 @@ def _reset() -> None:
 
 
 @contextlib.contextmanager
-def _world(one: Case) -> Iterator[tuple[Callable[..., Any], Any]]:
+def _context(one: Case) -> Iterator[tuple[Callable[..., Any], Any]]:
     """A fresh function and state; the module's globals and torch's modes are put back at the end."""
     module = sys.modules[one.fn.__module__].__dict__
     kept = {name: module[name] for name in one.globals if name in module}
@@ -223,7 +223,7 @@ def _play(
     one: Case, prepare: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Generator[dict[str, Any], None, None]:
     """Make all calls in a fresh world; after each one what was observed."""
-    with _world(one) as (fn, state):
+    with _context(one) as (fn, state):
         called = prepare(fn)
         for number, maker in enumerate(one.makers * one.rounds):
             torch.manual_seed(number + 1)
@@ -244,14 +244,14 @@ def _call(one: Case, called: Callable[..., Any], args: tuple[Any, ...], state: A
         except Exception as raised:
             error = _described(raised, one.fn.__code__.co_filename)
     module = sys.modules[one.fn.__module__].__dict__
-    world = (args, kwargs, state, {name: module.get(name, "<deleted>") for name in one.globals})
+    context = (args, kwargs, state, {name: module.get(name, "<deleted>") for name in one.globals})
     modes = _modes()
     result = _settled(result)
     observed = {
         "error": error,
         "printed": printed.getvalue(),
         "torch modes": modes,
-        "values": _snapshot((result, world)),
+        "values": _snapshot((result, context)),
     }
     tensors = _tensors(result)
     wanting = [
@@ -261,7 +261,7 @@ def _call(one: Case, called: Callable[..., Any], args: tuple[Any, ...], state: A
         total = sum((t.abs() if t.is_complex() else t).double().sum() for t in wanting)
         try:
             total.backward()  # type: ignore[union-attr]
-            observed["gradients"] = _snapshot((world, [_with_plain_unit_strides(p.grad) for p in _parameters(state)]))
+            observed["gradients"] = _snapshot((context, [_with_plain_unit_strides(p.grad) for p in _parameters(state)]))
         except RuntimeError as raised:
             observed["gradients"] = ("no backward", type(raised).__name__)
     with torch.no_grad():
@@ -269,7 +269,7 @@ def _call(one: Case, called: Callable[..., Any], args: tuple[Any, ...], state: A
             if tensor.is_floating_point():
                 with contextlib.suppress(RuntimeError):  # overlapping or inference memory refuses, in both worlds
                     tensor.add_(1)
-    observed["after writes"] = _snapshot((result, world))
+    observed["after writes"] = _snapshot((result, context))
     return observed
 
 

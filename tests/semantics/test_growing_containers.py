@@ -26,7 +26,7 @@ def grows(allowed: int = 2) -> Any:
     return register
 
 
-class Recorder:
+class GraphBuilder:
     def __init__(self) -> None:
         self.history: list[Any] = []
         self.by_name: dict[str, list[Any]] = collections.defaultdict(list)
@@ -37,13 +37,13 @@ class Recorder:
         self.n = 0
 
 
-def with_recorder(allowed: int = 2) -> Any:
-    """Register `fn(recorder, x)`."""
+def with_builder(allowed: int = 2) -> Any:
+    """Register `fn(graph builder, x)`."""
 
     def register(fn: Any) -> Any:
         def make() -> Any:
-            recorder = Recorder()
-            return lambda x: fn(recorder, x), recorder
+            builder = GraphBuilder()
+            return lambda x: fn(builder, x), builder
 
         GROWING[fn.__name__] = make, allowed
         return fn
@@ -51,20 +51,20 @@ def with_recorder(allowed: int = 2) -> Any:
     return register
 
 
-@with_recorder(1)
+@with_builder(1)
 def append(r, x):
     r.history.append(x.mean().item())
     return x * 2
 
 
-@with_recorder(1)
+@with_builder(1)
 def append_tensor(r, x):
     y = x * 2
     r.history.append(y.sum())
     return y
 
 
-@with_recorder(1)
+@with_builder(1)
 def append_several(r, x):
     r.history.append(x.shape[0])
     r.history += [1, 2]
@@ -73,7 +73,7 @@ def append_several(r, x):
     return x * 2
 
 
-@with_recorder(1)
+@with_builder(1)
 def insert_in_front(r, x):
     r.history.insert(0, x.sum())
     return x + 1
@@ -110,20 +110,20 @@ def append_to_argument_default():
     return fn, fn.__defaults__
 
 
-@with_recorder(2)
+@with_builder(2)
 def list_in_dict(r, x):
     r.by_name["mean"].append(x.mean())
     r.by_name["sum"].append(x.sum())
     return x + 1
 
 
-@with_recorder(3)
+@with_builder(3)
 def length_as_number(r, x):
     r.history.append(0)
     return x * len(r.history)
 
 
-@with_recorder(3)
+@with_builder(3)
 def length_after_changes(r, x):
     r.history.append(1)
     r.history.append(2)
@@ -133,14 +133,14 @@ def length_after_changes(r, x):
     return x * n + len(r.history)
 
 
-@with_recorder(3)
+@with_builder(3)
 def truth_of_list(r, x):
     first = not r.history
     r.history.append(x.sum())
     return x + first
 
 
-@with_recorder(3)
+@with_builder(3)
 def last_item(r, x):
     if r.history:
         x = x + r.history[-1]
@@ -148,7 +148,7 @@ def last_item(r, x):
     return x
 
 
-@with_recorder(4)
+@with_builder(4)
 def last_two_items(r, x):
     if len(r.history) >= 2:
         x = x + r.history[-1] * r.history[-2]
@@ -156,13 +156,13 @@ def last_two_items(r, x):
     return x
 
 
-@with_recorder(3)
+@with_builder(3)
 def first_item(r, x):
     r.history.append(x.sum())
     return x + r.history[0]
 
 
-@with_recorder(3)
+@with_builder(3)
 def change_last(r, x):
     r.history.append(x.sum())
     r.history.append(x.sum())
@@ -171,21 +171,21 @@ def change_last(r, x):
     return x + r.history[-1]
 
 
-@with_recorder(1)
+@with_builder(1)
 def own_item(r, x):
     r.history.append(x.sum())
     r.history.append(x.mean())
     return x + r.history[-1] - r.history[-2]
 
 
-@with_recorder(1)
+@with_builder(1)
 def pushed_and_popped(r, x):
     r.history.append(x)
     r.history.append(x + 1)
     return r.history.pop() * 2
 
 
-@with_recorder(3)
+@with_builder(3)
 def window(r, x):
     r.history.append(x.sum())
     if len(r.history) > 4:
@@ -193,7 +193,7 @@ def window(r, x):
     return x + r.history[-1]
 
 
-@with_recorder(3)
+@with_builder(3)
 def window_by_del(r, x):
     r.history.append(x.sum())
     if len(r.history) > 4:
@@ -201,33 +201,33 @@ def window_by_del(r, x):
     return x
 
 
-@with_recorder(1)
+@with_builder(1)
 def cleared(r, x):
     r.history.append(x.sum())
     return x
 
 
-@with_recorder(2)
+@with_builder(2)
 def cleared_and_filled(r, x):
     r.history.clear()
     r.history.append(x.sum())
     return x + len(r.history)
 
 
-@with_recorder(3)
+@with_builder(3)
 def counter_in_object(r, x):
     r.n += 1
     return x * r.n
 
 
-@with_recorder(3)
+@with_builder(3)
 def dict_by_counter(r, x):
     r.steps[r.n] = x.sum()
     r.n += 1
     return x + 1
 
 
-@with_recorder(3)
+@with_builder(3)
 def dict_by_pair(r, x):
     r.steps["loss", r.n] = x.sum()
     r.steps[r.n, "n"] = r.n
@@ -235,21 +235,21 @@ def dict_by_pair(r, x):
     return x + 1
 
 
-@with_recorder(3)
+@with_builder(3)
 def length_of_dict(r, x):
     n = len(r.steps)
     r.steps[n] = x.sum()
     return x * n
 
 
-@with_recorder(3)
+@with_builder(3)
 def dict_constant_keys(r, x):
     r.steps["last"] = x.sum()
     r.steps["count"] = r.steps.get("count", 0) + 1
     return x + r.steps["last"]
 
 
-@with_recorder(3)
+@with_builder(3)
 def dict_length_after_write(r, x):
     r.steps["a"] = x.sum()
     r.steps.pop("b", None)
@@ -258,14 +258,14 @@ def dict_length_after_write(r, x):
     return x + 1
 
 
-@with_recorder(3)
+@with_builder(3)
 def set_by_counter(r, x):
     r.seen.add(r.n)
     r.n += 1
     return x + 1
 
 
-@with_recorder(3)
+@with_builder(3)
 def set_constants(r, x):
     if "a" not in r.seen:
         r.seen.add("a")
@@ -277,14 +277,14 @@ def set_constants(r, x):
     return x * 2
 
 
-@with_recorder(3)
+@with_builder(3)
 def length_of_set(r, x):
     n = len(r.seen)
     r.seen.add(n)
     return x * n
 
 
-@with_recorder(3)
+@with_builder(3)
 def length_of_set_after(r, x):
     r.seen.add("a")
     r.seen.add("b")
@@ -292,39 +292,39 @@ def length_of_set_after(r, x):
     return x * len(r.seen)
 
 
-@with_recorder(1)
+@with_builder(1)
 def deque_unbounded(r, x):
     r.queue.append(x.sum())
     r.queue.appendleft(x.mean())
     return x
 
 
-@with_recorder(3)
+@with_builder(3)
 def deque_bounded(r, x):
     r.recent.append(x.mean().item())
     return x * 2
 
 
-@with_recorder(4)
+@with_builder(4)
 def deque_bounded_left(r, x):
     r.recent.appendleft(x.sum())
     r.recent.append(x.mean())
     return x * 2
 
 
-@with_recorder(3)
+@with_builder(3)
 def deque_length(r, x):
     r.queue.append(x.sum())
     return x * len(r.queue)
 
 
-@with_recorder(3)
+@with_builder(3)
 def deque_ends(r, x):
     r.queue.append(x.sum())
     return x + r.queue[-1] + r.queue[0]
 
 
-@with_recorder(3)
+@with_builder(3)
 def deque_as_queue(r, x):
     r.queue.append(x.sum())
     if len(r.queue) > 3:
@@ -332,7 +332,7 @@ def deque_as_queue(r, x):
     return x
 
 
-@with_recorder(2)
+@with_builder(2)
 def break_between(r, x):
     r.history.append(x.sum())
     jitpy.graph_break()
@@ -364,5 +364,5 @@ def _run(fn, watched):
     values, states = [], []
     for i in range(30):
         values.append(fn(torch.arange(4.0) + i % 5))
-        states.append(copy.deepcopy(vars(watched) if isinstance(watched, Recorder) else watched))
+        states.append(copy.deepcopy(vars(watched) if isinstance(watched, GraphBuilder) else watched))
     return values, states

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.semantics.harness import case, make_test
-from tests.semantics.test_changes_between_calls import Change, World, check_changes, registering
+from tests.semantics.test_changes_between_calls import Change, TraceContext, check_changes, registering
 
 CHANGED: dict[str, tuple[Any, tuple[Change, ...]]] = {}
 
@@ -119,7 +119,7 @@ def operators_that_a_flag_gets():
         A = 1
         B = 2
 
-    return lambda x: (x + 1, Flag.A | Flag.B), World(cls=Flag)
+    return lambda x: (x + 1, Flag.A | Flag.B), TraceContext(cls=Flag)
 
 
 @changed(lambda w: setattr(w.cls, "__set_name__", lambda self, owner, name: setattr(self, "name", name)),
@@ -136,7 +136,7 @@ def descriptors_that_become_some():
 
         return x + 1, item.name, Made().held if isinstance(Made().held, str) else None
 
-    return fn, World(cls=Item)
+    return fn, TraceContext(cls=Item)
 
 
 @changed(lambda w: copyreg.pickle(w.cls, lambda one: (list, ([5],))),
@@ -153,7 +153,7 @@ def copies_that_copyreg_knows():
         return vars(found) if isinstance(found, Held) else found
 
     return lambda x: (x + 1, shown(copy.copy(held)), shown(copy.deepcopy(held)), len(copy.deepcopy([held]))), \
-        World(cls=Held)
+        TraceContext(cls=Held)
 
 
 @changed(lambda w: setattr(w.cls, "__index__", lambda self: 1), lambda w: delattr(w.cls, "__index__"))
@@ -170,7 +170,8 @@ def indices_that_become_some():
             return str(error)
 
     return lambda x: (x + 1, [asked(q) for q in (lambda: [5, 6][place], lambda: (5, 6)[place:], lambda: "ab"[place],
-                                                 lambda: range(3)[place], lambda: [1] * place)]), World(cls=Place)
+                                                 lambda: range(3)[place],
+                                                 lambda: [1] * place)]), TraceContext(cls=Place)
 
 
 @case(one, two, factory=True)
@@ -230,7 +231,7 @@ def numbers_that_special_methods_return(x):
     return x + 1, found, [(str(one.message), one.lineno) for one in caught]
 
 
-_patch = lambda name, method: lambda world: setattr(torch.Tensor, name, method)  # noqa: E731
+_patch = lambda name, method: lambda context: setattr(torch.Tensor, name, method)  # noqa: E731
 _unpatch = lambda name: _patch(name, vars(torch.Tensor).get(name, getattr(torch.Tensor, name)))  # noqa: E731
 
 
@@ -242,7 +243,7 @@ def numbers_that_tensors_become():
     def fn(x):
         return float(x.sum()), int(x.sum()), abs(x), [5, 6, 7][torch.tensor(0)]
 
-    return fn, World()
+    return fn, TraceContext()
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

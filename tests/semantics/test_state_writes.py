@@ -489,14 +489,14 @@ def instance_class_changed():
 # -- aliasing -----------------------------------------------------------------------------------------------
 
 
-def shared_world():
+def shared_context():
     items = [1]
     box = types.SimpleNamespace(items=items, me=None)
     box.me = box
     return items, box
 
 
-@case(lambda: (vec(), *shared_world()))
+@case(lambda: (vec(), *shared_context()))
 def one_list_by_two_paths(x, items, box):
     items.append(2)
     box.items.append(3)
@@ -504,7 +504,7 @@ def one_list_by_two_paths(x, items, box):
     return items is box.items, len(items), x * box.n
 
 
-@case(lambda: (vec(), *shared_world()), lambda: (vec(), [1], shared_world()[1]), lambda: (vec(), *shared_world()))
+@case(lambda: (vec(), *shared_context()), lambda: (vec(), [1], shared_context()[1]), lambda: (vec(), *shared_context()))
 def alias_comes_and_goes(x, items, box):
     items.append(x)
     return len(box.items), items is box.items

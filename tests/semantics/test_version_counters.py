@@ -81,8 +81,8 @@ def test_as_eager(fn: Callable[..., Any], backend: str, native: bool) -> None:
         jitted = jitpy.jit(fn, backend=backend)
         worlds = [[torch.randn(4, 4), torch.randn(4, 4)] for _ in range(2)]
         for _ in range(3):
-            for world, call in zip(worlds, (fn, jitted), strict=True):
-                call(*world)
+            for context, call in zip(worlds, (fn, jitted), strict=True):
+                call(*context)
             assert [t._version for t in worlds[1]] == [t._version for t in worlds[0]]
 
 

@@ -1,20 +1,13 @@
-"""Handlers of bytecode instructions, by family. Importing this package registers them all."""
+"""Bytecode of CPython: code objects as instructions (`code.py`), and the handlers of opcodes by family."""
 
-from . import (
-    call_opcodes as calls,
-)  # noqa: F401
-from . import (
-    class_opcodes as classes,
-)
-from . import (
-    container_opcodes as containers,
-)
-from . import (
-    exception_opcodes as exceptions,
-)
-from . import (
-    flow_opcodes as flow,
-)
-from . import (
-    stack_opcodes as stack,
-)
+from __future__ import annotations
+
+import importlib
+
+_FAMILIES = ("call", "class", "container", "exception", "flow", "stack")
+
+
+def load() -> None:
+    """Import the families, which enter their handlers in the table."""
+    for family in _FAMILIES:
+        importlib.import_module(f"{__name__}.{family}_opcodes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..interpreter.calls import call
-from ..interpreter.interpreter import Executor, Frame, opcode
+from ..interpreter.interpreter import Frame, Interpreter, opcode
 from ..models.builtins.iteration import is_iterable, iterate
 from ..values.base import DictValue, NullValue, TupleValue, Value
 from .container_opcodes import function_text, is_no_sequence, merge_mapping
@@ -13,25 +13,25 @@ from .stack_opcodes import push
 
 
 @opcode("KW_NAMES")
-def _kw_names(ex: Executor, frame: Frame, ins: Any) -> None:
+def _kw_names(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.kw_names = ins.arg
-    ex.world.writes += 1
+    interp.context.writes += 1
 
 
 @opcode("CALL")
-def _call(ex: Executor, frame: Frame, ins: Any) -> None:
+def _call(interp: Interpreter, frame: Frame, ins: Any) -> None:
     names, frame.kw_names = frame.kw_names, ()
-    _do_call(ex, frame, ins.arg, names)
+    _do_call(interp, frame, ins.arg, names)
 
 
 @opcode("CALL_KW")
-def _call_kw(ex: Executor, frame: Frame, ins: Any) -> None:
+def _call_kw(interp: Interpreter, frame: Frame, ins: Any) -> None:
     names = frame.stack.pop()
     assert isinstance(names, TupleValue)
-    _do_call(ex, frame, ins.arg, tuple(n.value for n in names.items))
+    _do_call(interp, frame, ins.arg, tuple(n.value for n in names.items))
 
 
-def _do_call(ex: Executor, frame: Frame, count: int, names: tuple[str, ...]) -> None:
+def _do_call(interp: Interpreter, frame: Frame, count: int, names: tuple[str, ...]) -> None:
     values = frame.popn(count)
     fn = frame.stack.pop()
     other = frame.stack.pop()
@@ -45,11 +45,11 @@ def _do_call(ex: Executor, frame: Frame, count: int, names: tuple[str, ...]) -> 
         fn = other
     positional = values[: len(values) - len(names)]
     keywords = dict(zip(names, values[len(values) - len(names):], strict=True))
-    push(ex, frame, call(ex, fn, positional, keywords))
+    push(interp, frame, call(interp, fn, positional, keywords))
 
 
 @opcode("CALL_FUNCTION_EX")
-def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
+def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     flags = int(ins.arg)
     keywords: dict[str, Value] = {}
     if flags & 1:
@@ -57,23 +57,24 @@ def _call_function_ex(ex: Executor, frame: Frame, ins: Any) -> None:
         if not isinstance(mapping, DictValue):
             given, called = mapping, frame.stack[-3 if frame.kw_null_last else -2]
             mapping = DictValue()
-            merge_mapping(ex, mapping, given, lambda: f"{function_text(ex, called)} argument after ** must be a "
+            merge_mapping(interp, mapping, given,
+                          lambda: f"{function_text(interp, called)} argument after ** must be a "
                                                       f"mapping, not {given.cls.__name__}")
-        for key, value in ex.world.dict_items(mapping):
+        for key, value in interp.context.dict_items(mapping):
             if not isinstance(key, str):
-                raise ex.throw(TypeError, "keywords must be strings")
+                raise interp.throw(TypeError, "keywords must be strings")
             keywords[key] = value
     starred = frame.stack.pop()
-    if not is_iterable(ex, starred) and is_no_sequence(ex, starred):
-        called = function_text(ex, frame.stack[-2 if frame.kw_null_last else -1])
-        raise ex.throw(TypeError, f"{called} argument after * must be an iterable, not {starred.cls.__name__}")
-    positional = iterate(ex, starred, hinted=True)
+    if not is_iterable(interp, starred) and is_no_sequence(interp, starred):
+        called = function_text(interp, frame.stack[-2 if frame.kw_null_last else -1])
+        raise interp.throw(TypeError, f"{called} argument after * must be an iterable, not {starred.cls.__name__}")
+    positional = iterate(interp, starred, hinted=True)
     fn = frame.stack.pop()
     other = frame.stack.pop()
     if isinstance(fn, NullValue):
         fn = other
     elif not isinstance(other, NullValue):
         frame.stack.append(other)  # 3.11 and 3.12 may leave no NULL below
-    push(ex, frame, call(ex, fn, positional, keywords))
+    push(interp, frame, call(interp, fn, positional, keywords))
 
 

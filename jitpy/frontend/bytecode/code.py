@@ -1,4 +1,4 @@
-"""Bytecode as the executor reads it: a list of instructions with resolved arguments, jump targets and handlers."""
+"""Bytecode as the interpreter reads it: a list of instructions with resolved arguments, jump targets and handlers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ins:
         self.item = item  # position in the Bytecode's list
         self.target = -1
         self.handler: Handler | None = None
-        self.run: Any = None  # the executor's handler, bound on first use
+        self.run: Any = None  # the interpreter's handler, bound on first use
 
     def __repr__(self) -> str:
         return f"{self.index}: {self.name} {self.arg!r}" + (f" -> {self.target}" if self.target >= 0 else "")

@@ -9,7 +9,7 @@ from typing import Any
 from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
 from ..interpreter.hash_keys import key_of
-from ..interpreter.interpreter import Executor, Frame, TracedException, opcode
+from ..interpreter.interpreter import Frame, Interpreter, TracedException, opcode
 from ..interpreter.operators import constant_of, length
 from ..models.builtins import (
     builtin_functions as functions,
@@ -41,42 +41,42 @@ from ..values.base import (
 
 
 @opcode("BUILD_TUPLE")
-def _build_tuple(ex: Executor, frame: Frame, ins: Any) -> None:
+def _build_tuple(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(TupleValue(frame.popn(ins.arg)))
 
 
 @opcode("BUILD_LIST")
-def _build_list(ex: Executor, frame: Frame, ins: Any) -> None:
+def _build_list(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(ListValue(frame.popn(ins.arg)))
 
 
 @opcode("BUILD_SET")
-def _build_set(ex: Executor, frame: Frame, ins: Any) -> None:
-    frame.stack.append(make_set(ex, [TupleValue(frame.popn(ins.arg))], {}))
+def _build_set(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    frame.stack.append(make_set(interp, [TupleValue(frame.popn(ins.arg))], {}))
 
 
 @opcode("BUILD_MAP")
-def _build_map(ex: Executor, frame: Frame, ins: Any) -> None:
+def _build_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     parts = frame.popn(2 * ins.arg)
     made = DictValue()
     for key, value in zip(parts[::2], parts[1::2], strict=True):
-        ex.world.dict_set(made, key_of(ex, key), value, key)
+        interp.context.dict_set(made, key_of(interp, key), value, key)
     frame.stack.append(made)
 
 
 @opcode("BUILD_CONST_KEY_MAP")
-def _build_const_key_map(ex: Executor, frame: Frame, ins: Any) -> None:
+def _build_const_key_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     keys = frame.stack.pop()
     assert isinstance(keys, TupleValue)
     values = frame.popn(ins.arg)
     made = DictValue()
     for key, value in zip(keys.items, values, strict=True):
-        ex.world.dict_set(made, key_of(ex, key), value, key)
+        interp.context.dict_set(made, key_of(interp, key), value, key)
     frame.stack.append(made)
 
 
 @opcode("BUILD_SLICE")
-def _build_slice(ex: Executor, frame: Frame, ins: Any) -> None:
+def _build_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
     parts = frame.popn(int(ins.arg))
     frame.stack.append(SliceValue(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE))
 
@@ -88,121 +88,121 @@ def _need(target: Value, kind: type[Value]) -> None:
 
 
 @opcode("LIST_APPEND")
-def _list_append(ex: Executor, frame: Frame, ins: Any) -> None:
+def _list_append(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, ListValue)
-    change_list(ex.world, target, "append", value)
+    change_list(interp.context, target, "append", value)
 
 
 @opcode("SET_ADD")
-def _set_add(ex: Executor, frame: Frame, ins: Any) -> None:
+def _set_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, SetValue)
-    set_add(ex, [target, value], {})
+    set_add(interp, [target, value], {})
 
 
 @opcode("MAP_ADD")
-def _map_add(ex: Executor, frame: Frame, ins: Any) -> None:
+def _map_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, DictValue)
-    ex.world.dict_set(target, key_of(ex, key), value, key)
+    interp.context.dict_set(target, key_of(interp, key), value, key)
 
 
 @opcode("LIST_EXTEND")
-def _list_extend(ex: Executor, frame: Frame, ins: Any) -> None:
+def _list_extend(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, ListValue)
-    if not is_iterable(ex, value):
-        raise ex.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}"
-                       if is_no_sequence(ex, value) else f"{value.cls.__name__!r} object is not iterable")
-    list_extend(ex, target, value)
+    if not is_iterable(interp, value):
+        raise interp.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}"
+                       if is_no_sequence(interp, value) else f"{value.cls.__name__!r} object is not iterable")
+    list_extend(interp, target, value)
 
 
-def is_no_sequence(ex: Executor, value: Value) -> bool:
+def is_no_sequence(interp: Interpreter, value: Value) -> bool:
     """Whether nothing in a value's class speaks of iteration, `__iter__ = None` neither."""
-    return not ex.world.has_slot(value.cls, "__iter__", "__getitem__")
+    return not interp.context.has_slot(value.cls, "__iter__", "__getitem__")
 
 
 @opcode("SET_UPDATE")
-def _set_update(ex: Executor, frame: Frame, ins: Any) -> None:
+def _set_update(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    set_update(ex, [frame.stack[-ins.arg], value], {})
+    set_update(interp, [frame.stack[-ins.arg], value], {})
 
 
 @opcode("DICT_UPDATE")
-def _dict_update(ex: Executor, frame: Frame, ins: Any) -> None:
+def _dict_update(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    merge_mapping(ex, frame.stack[-ins.arg], value, lambda: f"{value.cls.__name__!r} object is not a mapping")
+    merge_mapping(interp, frame.stack[-ins.arg], value, lambda: f"{value.cls.__name__!r} object is not a mapping")
 
 
-def merge_mapping(ex: Executor, target: Value, value: Value, refusal: Callable[[], str]) -> None:
+def merge_mapping(interp: Interpreter, target: Value, value: Value, refusal: Callable[[], str]) -> None:
     """Put the items of a mapping into a dict; an AttributeError on the way is taken to mean that it is none."""
     from ..interpreter.attributes import has_attr
 
-    if isinstance(value, DictValue) or isinstance(value, ObjectValue) and has_attr(ex, value, "keys"):
+    if isinstance(value, DictValue) or isinstance(value, ObjectValue) and has_attr(interp, value, "keys"):
         try:
-            dict_update(ex, [target, value], {})
+            dict_update(interp, [target, value], {})
             return
         except TracedException as raised:
             if not issubclass(raised.value.cls, AttributeError):
                 raise
-    raise ex.throw(TypeError, refusal())
+    raise interp.throw(TypeError, refusal())
 
 
 @opcode("DICT_MERGE")
-def _dict_merge(ex: Executor, frame: Frame, ins: Any) -> None:
+def _dict_merge(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, DictValue)
 
     def called() -> str:
-        return function_text(ex, frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)])
+        return function_text(interp, frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)])
 
     merged = DictValue()
-    merge_mapping(ex, merged, value,
+    merge_mapping(interp, merged, value,
                   lambda: f"{called()} argument after ** must be a mapping, not {value.cls.__name__}")
-    for key, item in ex.world.dict_items(merged):
-        if ex.world.dict_get(target, key) is not None:
-            raise ex.throw(TypeError, f"{called()} got multiple values for keyword argument {key!r}")
-        ex.world.dict_set(target, key, item, ex.world.dict_key_value(merged, key))
+    for key, item in interp.context.dict_items(merged):
+        if interp.context.dict_get(target, key) is not None:
+            raise interp.throw(TypeError, f"{called()} got multiple values for keyword argument {key!r}")
+        interp.context.dict_set(target, key, item, interp.context.dict_key_value(merged, key))
 
 
 @opcode("LIST_TO_TUPLE")
-def _list_to_tuple(ex: Executor, frame: Frame, ins: Any) -> None:
+def _list_to_tuple(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     assert isinstance(value, ListValue)
     frame.stack.append(TupleValue(list(value.items)))
 
 
 @opcode("UNPACK_SEQUENCE")
-def _unpack_sequence(ex: Executor, frame: Frame, ins: Any) -> None:
+def _unpack_sequence(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    items = list(itertools.islice(each(ex, _unpackable(ex, value)), ins.arg + 1))  # no more are asked for
+    items = list(itertools.islice(each(interp, _unpackable(interp, value)), ins.arg + 1))  # no more are asked for
     if len(items) != ins.arg:
         if len(items) < ins.arg:
-            raise ex.throw(ValueError, f"not enough values to unpack (expected {ins.arg}, got {len(items)})")
-        raise ex.throw(ValueError, f"too many values to unpack (expected {ins.arg})")
+            raise interp.throw(ValueError, f"not enough values to unpack (expected {ins.arg}, got {len(items)})")
+        raise interp.throw(ValueError, f"too many values to unpack (expected {ins.arg})")
     frame.stack.extend(reversed(items))
 
 
-def _unpackable(ex: Executor, value: Value) -> Value:
-    if not is_iterable(ex, value):
-        raise ex.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
+def _unpackable(interp: Interpreter, value: Value) -> Value:
+    if not is_iterable(interp, value):
+        raise interp.throw(TypeError, f"cannot unpack non-iterable {value.cls.__name__} object")
     return value
 
 
 @opcode("UNPACK_EX")
-def _unpack_ex(ex: Executor, frame: Frame, ins: Any) -> None:
+def _unpack_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    items = list(each(ex, _unpackable(ex, value)))
+    items = list(each(interp, _unpackable(interp, value)))
     before, after = ins.arg & 0xFF, ins.arg >> 8
     if len(items) < before + after:
-        raise ex.throw(ValueError, f"not enough values to unpack (expected at least {before + after}, got "
+        raise interp.throw(ValueError, f"not enough values to unpack (expected at least {before + after}, got "
                                    f"{len(items)})")
     tail = items[len(items) - after:] if after else []
     frame.stack.extend(reversed(tail))
@@ -210,13 +210,13 @@ def _unpack_ex(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.extend(reversed(items[:before]))
 
 
-def function_text(ex: Executor, value: Value) -> str:
+def function_text(interp: Interpreter, value: Value) -> str:
     """How CPython names a callable in errors about its arguments."""
     if isinstance(value, FunctionValue):
         value.settle()
         return f"{value.module}.{value.qualname}()" if value.module not in (None, "builtins") else f"{value.qualname}()"
     if isinstance(value, MethodValue):
-        return function_text(ex, value.func)
+        return function_text(interp, value.func)
     if isinstance(value, PyValue) and hasattr(value.obj, "__qualname__"):
         module = getattr(value.obj, "__module__", None)
         name = f"{value.obj.__qualname__}()"
@@ -228,12 +228,12 @@ def function_text(ex: Executor, value: Value) -> str:
 
 
 @opcode("FORMAT_VALUE")
-def _format_value(ex: Executor, frame: Frame, ins: Any) -> None:
+def _format_value(interp: Interpreter, frame: Frame, ins: Any) -> None:
     flags = _format_flags(ins.arg)
     spec = frame.stack.pop() if flags & 4 else None
     value = frame.stack.pop()
-    value = _convert(ex, value, flags & 3)
-    frame.stack.append(_format(ex, value, spec))
+    value = _convert(interp, value, flags & 3)
+    frame.stack.append(_format(interp, value, spec))
 
 
 def _format_flags(arg: Any) -> int:
@@ -243,45 +243,45 @@ def _format_flags(arg: Any) -> int:
     return int(arg)
 
 
-def _convert(ex: Executor, value: Value, kind: int) -> Value:
+def _convert(interp: Interpreter, value: Value, kind: int) -> Value:
     if kind == 1:
-        return ex.finish_sync(functions.builtin_str(ex, [value], {}))
+        return interp.finish_sync(functions.builtin_str(interp, [value], {}))
     if kind == 2:
-        return ex.finish_sync(functions.builtin_repr(ex, [value], {}))
+        return interp.finish_sync(functions.builtin_repr(interp, [value], {}))
     if kind == 3:
-        shown = functions.formatting_constant(ex, value)
+        shown = functions.formatting_constant(interp, value)
         try:
             return const(ascii(shown))
         except Exception as error:
-            raise ex.raise_real(error) from None
+            raise interp.raise_real(error) from None
     return value
 
 
-def _format(ex: Executor, value: Value, spec: Value | None) -> Value:
-    return ex.finish_sync(functions.builtin_format(ex, [value] if spec is None else [value, spec], {}))
+def _format(interp: Interpreter, value: Value, spec: Value | None) -> Value:
+    return interp.finish_sync(functions.builtin_format(interp, [value] if spec is None else [value, spec], {}))
 
 
 @opcode("CONVERT_VALUE")
-def _convert_value(ex: Executor, frame: Frame, ins: Any) -> None:
-    frame.stack.append(_convert(ex, frame.stack.pop(), int(ins.arg)))
+def _convert_value(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    frame.stack.append(_convert(interp, frame.stack.pop(), int(ins.arg)))
 
 
 @opcode("FORMAT_SIMPLE")
-def _format_simple(ex: Executor, frame: Frame, ins: Any) -> None:
-    frame.stack.append(_format(ex, frame.stack.pop(), None))
+def _format_simple(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    frame.stack.append(_format(interp, frame.stack.pop(), None))
 
 
 @opcode("FORMAT_WITH_SPEC")
-def _format_with_spec(ex: Executor, frame: Frame, ins: Any) -> None:
+def _format_with_spec(interp: Interpreter, frame: Frame, ins: Any) -> None:
     spec = frame.stack.pop()
-    frame.stack.append(_format(ex, frame.stack.pop(), spec))
+    frame.stack.append(_format(interp, frame.stack.pop(), spec))
 
 
 @opcode("BUILD_STRING")
-def _build_string(ex: Executor, frame: Frame, ins: Any) -> None:
+def _build_string(interp: Interpreter, frame: Frame, ins: Any) -> None:
     parts = frame.popn(ins.arg)
     if not all(isinstance(p, ConstValue) for p in parts):
-        frame.stack.append(text(ex, joined, *parts))
+        frame.stack.append(text(interp, joined, *parts))
         return
     frame.stack.append(const("".join(p.value for p in parts)))  # type: ignore[attr-defined]
 
@@ -293,29 +293,29 @@ _MAPPING_FLAG = 1 << 6
 
 
 @opcode("GET_LEN")
-def _get_len(ex: Executor, frame: Frame, ins: Any) -> None:
-    frame.stack.append(length(ex, frame.stack[-1]))
+def _get_len(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    frame.stack.append(length(interp, frame.stack[-1]))
 
 
 @opcode("MATCH_MAPPING")
-def _match_mapping(ex: Executor, frame: Frame, ins: Any) -> None:
+def _match_mapping(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _MAPPING_FLAG)))
 
 
 @opcode("MATCH_SEQUENCE")
-def _match_sequence(ex: Executor, frame: Frame, ins: Any) -> None:
+def _match_sequence(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _SEQUENCE_FLAG)))
 
 
 @opcode("MATCH_KEYS")
-def _match_keys(ex: Executor, frame: Frame, ins: Any) -> None:
+def _match_keys(interp: Interpreter, frame: Frame, ins: Any) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
     assert isinstance(keys, TupleValue)
     if not isinstance(subject, DictValue):
         raise GraphBreak("unsupported_value", "a mapping pattern")
     found: list[Any] = []
     for key in keys.items:
-        value = ex.world.dict_get(subject, key_of(ex, key))
+        value = interp.context.dict_get(subject, key_of(interp, key))
         if value is None:
             frame.stack.append(NONE)
             return
@@ -323,30 +323,31 @@ def _match_keys(ex: Executor, frame: Frame, ins: Any) -> None:
     frame.stack.append(TupleValue(found))
 
 
-def _match_args(ex: Executor, cls: PyValue) -> list[str]:
+def _match_args(interp: Interpreter, cls: PyValue) -> list[str]:
     """The attributes that positional patterns of a class mean."""
     from ..interpreter.attributes import load_attr
 
-    if ex.world.class_lookup(ex.world.pin(cls), "__match_args__") is MISSING:
+    if interp.context.class_lookup(interp.context.pin(cls), "__match_args__") is MISSING:
         return []
-    given = ex.finish_sync(load_attr(ex, cls, "__match_args__"))
+    given = interp.finish_sync(load_attr(interp, cls, "__match_args__"))
     if not isinstance(given, TupleValue):
-        raise ex.throw(TypeError, f"{cls.obj.__name__}.__match_args__ must be a tuple (got {given.cls.__name__})")
-    names = [ex.world.force(v) for v in given.items]
+        raise interp.throw(TypeError, f"{cls.obj.__name__}.__match_args__ must be a tuple (got {given.cls.__name__})")
+    names = [interp.context.force(v) for v in given.items]
     for name in names:
         if name.cls is not str:
-            raise ex.throw(TypeError, f"__match_args__ elements must be strings (got {name.cls.__name__})")
-    return [constant_of(ex, name) for name in names]
+            raise interp.throw(TypeError, f"__match_args__ elements must be strings (got {name.cls.__name__})")
+    return [constant_of(interp, name) for name in names]
 
 
-def _check_positional(ex: Executor, cls: type, allowed: int, given: int) -> None:
+def _check_positional(interp: Interpreter, cls: type, allowed: int, given: int) -> None:
     if allowed < given:
-        raise ex.throw(TypeError, f"{cls.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} "
+        raise interp.throw(TypeError,
+                           f"{cls.__name__}() accepts {allowed} positional sub-pattern{'s' * (allowed != 1)} "
                                   f"({given} given)")
 
 
 @opcode("MATCH_CLASS")
-def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
+def _match_class(interp: Interpreter, frame: Frame, ins: Any) -> None:
     from ..interpreter.attributes import load_attr
     from ..interpreter.interpreter import TracedException
 
@@ -355,8 +356,8 @@ def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
     subject = frame.stack.pop()
     assert isinstance(names, TupleValue)
     if not isinstance(cls, PyValue) or not isinstance(cls.obj, type):
-        raise ex.throw(TypeError, "called match pattern must be a class")
-    if not instance_checks.is_instance(ex, subject, ex.world.pin(cls)):
+        raise interp.throw(TypeError, "called match pattern must be a class")
+    if not instance_checks.is_instance(interp, subject, interp.context.pin(cls)):
         frame.stack.append(NONE)
         return
     found: list[Any] = []
@@ -368,17 +369,17 @@ def _match_class(ex: Executor, frame: Frame, ins: Any) -> None:
             found.append(subject)
             positional -= 1
         else:
-            known = _match_args(ex, cls)
-            _check_positional(ex, cls.obj, len(known), positional)
+            known = _match_args(interp, cls)
+            _check_positional(interp, cls.obj, len(known), positional)
             looked_up, positional = known[:positional], 0
     if positional:
-        _check_positional(ex, cls.obj, 1, ins.arg)
+        _check_positional(interp, cls.obj, 1, ins.arg)
     looked_up += [name.value for name in names.items]
     for position, name in enumerate(looked_up):
         if name in looked_up[:position]:
-            raise ex.throw(TypeError, f"{cls.obj.__name__}() got multiple sub-patterns for attribute {name!r}")
+            raise interp.throw(TypeError, f"{cls.obj.__name__}() got multiple sub-patterns for attribute {name!r}")
         try:
-            found.append(ex.finish_sync(load_attr(ex, subject, name)))
+            found.append(interp.finish_sync(load_attr(interp, subject, name)))
         except TracedException as error:
             if not issubclass(error.value.cls, AttributeError):
                 raise

@@ -9,7 +9,7 @@ from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
 from ..interpreter.attributes import load_attr
 from ..interpreter.calls import call
-from ..interpreter.interpreter import PUSHED, Executor, Frame, TracedException, opcode
+from ..interpreter.interpreter import PUSHED, Frame, Interpreter, TracedException, opcode
 from ..models.builtins.exception_calls import left_over, match_group
 from ..values.base import (
     ConstValue,
@@ -25,135 +25,136 @@ from ..values.base import (
 )
 
 
-def as_exception(ex: Executor, value: Value, otherwise: str = "exceptions must derive from BaseException"
+def as_exception(interp: Interpreter, value: Value, otherwise: str = "exceptions must derive from BaseException"
                  ) -> ExceptionValue:
     """The instance that `raise value` raises; a TypeError that says `otherwise` for other things."""
     if isinstance(value, PyValue) and isinstance(value.obj, type) and issubclass(value.obj, BaseException):
-        value = ex.call_sync(value, [])
+        value = interp.call_sync(value, [])
     if not isinstance(value, ExceptionValue):
-        raise ex.throw(TypeError, otherwise)
+        raise interp.throw(TypeError, otherwise)
     return value
 
 
 @opcode("RAISE_VARARGS")
-def _raise_varargs(ex: Executor, frame: Frame, ins: Any) -> None:
+def _raise_varargs(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if ins.arg == 0:
-        if not isinstance(ex.handled, ExceptionValue):
-            raise ex.throw(RuntimeError, "No active exception to reraise")
-        raise TracedException(ex.handled)
+        if not isinstance(interp.handled, ExceptionValue):
+            raise interp.throw(RuntimeError, "No active exception to reraise")
+        raise TracedException(interp.handled)
     cause = frame.stack.pop() if ins.arg == 2 else None
-    value = as_exception(ex, frame.stack.pop())
+    value = as_exception(interp, frame.stack.pop())
     if cause is not None:
         if not isinstance(cause, ConstValue) or cause.value is not None:
-            cause = as_exception(ex, cause, "exception causes must derive from BaseException")
+            cause = as_exception(interp, cause, "exception causes must derive from BaseException")
         value.cause = cause
         value.suppress_context = True
-    raise ex.raise_value(value)
+    raise interp.raise_value(value)
 
 
 @opcode("PUSH_EXC_INFO")
-def _push_exc_info(ex: Executor, frame: Frame, ins: Any) -> None:
+def _push_exc_info(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    frame.stack.append(ExcInfoValue(ex.handled, value))
+    frame.stack.append(ExcInfoValue(interp.handled, value))
     frame.stack.append(value)
-    ex.handled = value
-    ex.world.writes += 1
+    interp.handled = value
+    interp.context.writes += 1
 
 
 @opcode("POP_EXCEPT")
-def _pop_except(ex: Executor, frame: Frame, ins: Any) -> None:
+def _pop_except(interp: Interpreter, frame: Frame, ins: Any) -> None:
     saved = frame.stack.pop()
     assert isinstance(saved, ExcInfoValue)
     # a generator's handlers are over: what its caller handles now counts again
     outermost = frame.generator is not None and not any(isinstance(v, ExcInfoValue) for v in frame.stack)
-    ex.handled = frame.generator.outer if outermost else saved.previous  # type: ignore[union-attr]
-    ex.world.writes += 1
+    interp.handled = frame.generator.outer if outermost else saved.previous  # type: ignore[union-attr]
+    interp.context.writes += 1
 
 
 @opcode("RERAISE")
-def _reraise(ex: Executor, frame: Frame, ins: Any) -> None:
+def _reraise(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     assert isinstance(value, ExceptionValue)
     raise TracedException(value)
 
 
 @opcode("CHECK_EXC_MATCH")
-def _check_exc_match(ex: Executor, frame: Frame, ins: Any) -> None:
+def _check_exc_match(interp: Interpreter, frame: Frame, ins: Any) -> None:
     classes = frame.stack.pop()
     value = frame.stack[-1]
-    kinds = [ex.world.force(v) for v in classes.items] if isinstance(classes, TupleValue) else [classes]
+    kinds = [interp.context.force(v) for v in classes.items] if isinstance(classes, TupleValue) else [classes]
     if not all(isinstance(k, PyValue) and isinstance(k.obj, type) and issubclass(k.obj, BaseException) for k in kinds):
-        raise ex.throw(TypeError, "catching classes that do not inherit from BaseException is not allowed")
-    frame.stack.append(const(any(ex.world.pin(k) in ex.world.mro(value.cls) for k in kinds)))  # type: ignore[arg-type]
+        raise interp.throw(TypeError, "catching classes that do not inherit from BaseException is not allowed")
+    frame.stack.append(const(any(interp.context.pin(k) in interp.context.mro(value.cls) for k in kinds)))  # type: ignore[arg-type]
 
 
 @opcode("CHECK_EG_MATCH")
-def _check_eg_match(ex: Executor, frame: Frame, ins: Any) -> None:
+def _check_eg_match(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value, kinds = frame.stack[-2:]
-    matched, rest = match_group(ex, value, kinds)
+    matched, rest = match_group(interp, value, kinds)
     frame.stack[-2:] = [rest, matched]
     if isinstance(matched, ExceptionValue):
-        ex.handled = matched
-        ex.world.writes += 1
+        interp.handled = matched
+        interp.context.writes += 1
 
 
 @opcode("PREP_RERAISE_STAR")
-def _prep_reraise_star(ex: Executor, frame: Frame, ins: Any) -> None:
+def _prep_reraise_star(interp: Interpreter, frame: Frame, ins: Any) -> None:
     origin, raised = frame.stack[-2:]
-    left = left_over(ex, origin, [ex.world.force(item) for item in raised.items])  # type: ignore[attr-defined]
+    left = left_over(interp, origin, [interp.context.force(item) for item in raised.items])  # type: ignore[attr-defined]
     frame.stack[-2:] = [left]
 
 
 @opcode("BEFORE_WITH")
-def _before_with(ex: Executor, frame: Frame, ins: Any) -> None:
+def _before_with(interp: Interpreter, frame: Frame, ins: Any) -> None:
     manager = frame.stack[-1]
-    enter = special(ex, manager, "__enter__")
-    exit_ = special(ex, manager, "__exit__")
+    enter = special(interp, manager, "__enter__")
+    exit_ = special(interp, manager, "__exit__")
     if enter is None or exit_ is None:
         missed = "" if enter is None else " (missed __exit__ method)"
         what = f"object does not support the context manager protocol{missed}"
-        raise ex.throw(TypeError, f"{type_name(manager.cls)!r} {what}")
+        raise interp.throw(TypeError, f"{type_name(manager.cls)!r} {what}")
     frame.stack.pop()
     frame.stack.append(exit_)
-    result = call(ex, enter, [], {})
+    result = call(interp, enter, [], {})
     if result is not PUSHED:
         frame.stack.append(result)
 
 
-def special(ex: Executor, value: Value, name: str) -> Value | None:
+def special(interp: Interpreter, value: Value, name: str) -> Value | None:
     """A special method, looked up on the type and bound."""
-    found = ex.world.class_lookup(value.cls, name)
+    found = interp.context.class_lookup(value.cls, name)
     if found is MISSING:
         return None
     if isinstance(found, types.FunctionType):
-        return MethodValue(ex.world.const_object(found), value)
-    return ex.finish_sync(load_attr(ex, value, name))
+        return MethodValue(interp.context.const_object(found), value)
+    return interp.finish_sync(load_attr(interp, value, name))
 
 
 @opcode("WITH_EXCEPT_START")
-def _with_except_start(ex: Executor, frame: Frame, ins: Any) -> None:
+def _with_except_start(interp: Interpreter, frame: Frame, ins: Any) -> None:
     exception = frame.stack[-1]
     exit_ = frame.stack[-4]
-    result = call(ex, exit_, [ex.world.const_object(exception.cls), exception, TracebackValue(exception.step)], {})
+    result = call(interp, exit_,
+                  [interp.context.const_object(exception.cls), exception, TracebackValue(exception.step)], {})
     if result is not PUSHED:
         frame.stack.append(result)
 
 
 @opcode("CALL_INTRINSIC_1")
-def _call_intrinsic_1(ex: Executor, frame: Frame, ins: Any) -> None:
+def _call_intrinsic_1(interp: Interpreter, frame: Frame, ins: Any) -> None:
     name = ins.arg.name
     value = frame.stack[-1]
     if name == "INTRINSIC_STOPITERATION_ERROR":
         assert isinstance(value, ExceptionValue)
         frame.stack.pop()
         if issubclass(value.cls, StopIteration):
-            value = ex.stop_iteration_error(value)
+            value = interp.stop_iteration_error(value)
         frame.stack.append(value)
         return
     if name == "INTRINSIC_UNARY_POSITIVE":
         from ..interpreter.operators import unary
 
-        result = unary(ex, "UNARY_POSITIVE", frame.stack.pop())
+        result = unary(interp, "UNARY_POSITIVE", frame.stack.pop())
         if result is not PUSHED:
             frame.stack.append(result)
         return
@@ -165,9 +166,9 @@ def _call_intrinsic_1(ex: Executor, frame: Frame, ins: Any) -> None:
 
 
 @opcode("CALL_INTRINSIC_2")
-def _call_intrinsic_2(ex: Executor, frame: Frame, ins: Any) -> None:
+def _call_intrinsic_2(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if ins.arg.name == "INTRINSIC_PREP_RERAISE_STAR":
-        _prep_reraise_star(ex, frame, ins)
+        _prep_reraise_star(interp, frame, ins)
         return
     raise GraphBreak("opcode", ins.arg.name, tail=True)
 

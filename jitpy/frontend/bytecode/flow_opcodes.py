@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..interpreter.interpreter import DECLARED_BREAKS, PUSHED, Executor, Frame, TracedException, opcode
+from ..interpreter.interpreter import DECLARED_BREAKS, PUSHED, Frame, Interpreter, TracedException, opcode
 from ..interpreter.operators import truth
 from ..models.builtins.generators import resume, suspend
 from ..models.builtins.iteration import get_iter, next_value
@@ -14,19 +14,19 @@ from .stack_opcodes import constant, push
 
 
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-def _jump(ex: Executor, frame: Frame, ins: Any) -> None:
+def _jump(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.ip = ins.target
 
 
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
-def _pop_jump_if_true(ex: Executor, frame: Frame, ins: Any) -> None:
-    if branch(ex, frame, ins, frame.stack.pop()):
+def _pop_jump_if_true(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    if branch(interp, frame, ins, frame.stack.pop()):
         frame.ip = ins.target
 
 
 @opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
-def _pop_jump_if_false(ex: Executor, frame: Frame, ins: Any) -> None:
-    if not branch(ex, frame, ins, frame.stack.pop()):
+def _pop_jump_if_false(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    if not branch(interp, frame, ins, frame.stack.pop()):
         frame.ip = ins.target
 
 
@@ -35,69 +35,69 @@ def _is_none(value: Value) -> bool:
 
 
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
-def _pop_jump_if_none(ex: Executor, frame: Frame, ins: Any) -> None:
+def _pop_jump_if_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if _is_none(frame.stack.pop()):
         frame.ip = ins.target
 
 
 @opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
-def _pop_jump_if_not_none(ex: Executor, frame: Frame, ins: Any) -> None:
+def _pop_jump_if_not_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if not _is_none(frame.stack.pop()):
         frame.ip = ins.target
 
 
 @opcode("JUMP_IF_TRUE_OR_POP")
-def _jump_if_true_or_pop(ex: Executor, frame: Frame, ins: Any) -> None:
-    if truth(ex, frame.stack[-1]):
+def _jump_if_true_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    if truth(interp, frame.stack[-1]):
         frame.ip = ins.target
     else:
         frame.stack.pop()
 
 
 @opcode("JUMP_IF_FALSE_OR_POP")
-def _jump_if_false_or_pop(ex: Executor, frame: Frame, ins: Any) -> None:
-    if not truth(ex, frame.stack[-1]):
+def _jump_if_false_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    if not truth(interp, frame.stack[-1]):
         frame.ip = ins.target
     else:
         frame.stack.pop()
 
 
 @opcode("RETURN_VALUE")
-def _return_value(ex: Executor, frame: Frame, ins: Any) -> None:
-    ex.leave(frame.stack.pop())
+def _return_value(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    interp.leave(frame.stack.pop())
 
 
 @opcode("RETURN_CONST")
-def _return_const(ex: Executor, frame: Frame, ins: Any) -> None:
-    ex.leave(constant(ex, ins.arg))
+def _return_const(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    interp.leave(constant(interp, ins.arg))
 
 
 @opcode("GET_ITER")
-def _get_iter(ex: Executor, frame: Frame, ins: Any) -> None:
-    push(ex, frame, get_iter(ex, frame.stack.pop()))
+def _get_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    push(interp, frame, get_iter(interp, frame.stack.pop()))
 
 
 @opcode("FOR_ITER")
-def _for_iter(ex: Executor, frame: Frame, ins: Any) -> None:
+def _for_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
     iterator = frame.stack[-1]
     try:
         if isinstance(iterator, GeneratorValue):
             inner = iterator.frame
-            resume(ex, iterator)
+            resume(interp, iterator)
             inner.finish = _for_end
             return
-        result = next_value(ex, iterator)
-        if result is PUSHED and ex.frames[-1].generator is None:
-            result = _step_or_exhausted(ex)
-        push(ex, frame, result)
+        result = next_value(interp, iterator)
+        if result is PUSHED and interp.frames[-1].generator is None:
+            result = _step_or_exhausted(interp)
+        push(interp, frame, result)
     except Exhausted:
         _end_loop(frame, ins)
 
 
-def _step_or_exhausted(ex: Executor) -> Value:
+def _step_or_exhausted(interp: Interpreter) -> Value:
     """Run a `__next__` in Python to its end; its StopIteration ends the loop."""
     try:
-        return ex.finish_sync(PUSHED)
+        return interp.finish_sync(PUSHED)
     except TracedException as error:
         if issubclass(error.value.cls, StopIteration):
             raise Exhausted from None
@@ -117,9 +117,9 @@ def _end_loop(frame: Frame, ins: Any) -> None:
         frame.stack.pop()
 
 
-def _for_end(ex: Executor, value: Value) -> None:
+def _for_end(interp: Interpreter, value: Value) -> None:
     """A generator that a for loop runs has returned."""
-    frame = ex.frames[-1]
+    frame = interp.frames[-1]
     _end_loop(frame, frame.current)
 
 
@@ -127,32 +127,32 @@ def _for_end(ex: Executor, value: Value) -> None:
 
 
 @opcode("RETURN_GENERATOR")
-def _return_generator(ex: Executor, frame: Frame, ins: Any) -> None:
+def _return_generator(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(NONE)  # the frame already belongs to its GeneratorValue; POP_TOP follows
 
 
 @opcode("YIELD_VALUE")
-def _yield_value(ex: Executor, frame: Frame, ins: Any) -> None:
+def _yield_value(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    suspend(ex, frame)
-    ex.result = value
-    if frame is not ex._sync_root:
-        ex.frames[-1].stack.append(value)
+    suspend(interp, frame)
+    interp.result = value
+    if frame is not interp._sync_root:
+        interp.frames[-1].stack.append(value)
 
 
 @opcode("GET_YIELD_FROM_ITER")
-def _get_yield_from_iter(ex: Executor, frame: Frame, ins: Any) -> None:
-    push(ex, frame, get_iter(ex, frame.stack.pop()))
+def _get_yield_from_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    push(interp, frame, get_iter(interp, frame.stack.pop()))
 
 
 @opcode("SEND")
-def _send(ex: Executor, frame: Frame, ins: Any) -> None:
+def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
     sent = frame.stack.pop()
     receiver = frame.stack[-1]
     if isinstance(receiver, GeneratorValue):
         inner = receiver.frame
         try:
-            resume(ex, receiver, sent)
+            resume(interp, receiver, sent)
         except Exhausted:
             _end_send(frame, ins, NONE)
             return
@@ -160,11 +160,11 @@ def _send(ex: Executor, frame: Frame, ins: Any) -> None:
         return
     try:
         if _is_none(sent):
-            push(ex, frame, ex.finish_sync(next_value(ex, receiver)))
+            push(interp, frame, interp.finish_sync(next_value(interp, receiver)))
         else:
             from ..interpreter.attributes import load_attr
 
-            push(ex, frame, ex.call_sync(ex.finish_sync(load_attr(ex, receiver, "send")), [sent]))
+            push(interp, frame, interp.call_sync(interp.finish_sync(load_attr(interp, receiver, "send")), [sent]))
     except Exhausted as end:
         _end_send(frame, ins, end.value or NONE)
     except TracedException as error:  # of a `__next__` or `send` in Python
@@ -173,9 +173,9 @@ def _send(ex: Executor, frame: Frame, ins: Any) -> None:
         _end_send(frame, ins, error.value.args[0] if error.value.args else NONE)
 
 
-def send_end(ex: Executor, value: Value) -> None:
+def send_end(interp: Interpreter, value: Value) -> None:
     """A generator that `yield from` delegates to has returned."""
-    frame = ex.frames[-1]
+    frame = interp.frames[-1]
     _end_send(frame, frame.current, value)
 
 
@@ -188,12 +188,12 @@ def _end_send(frame: Frame, ins: Any, value: Value) -> None:
 
 
 @opcode("END_SEND")
-def _end_send_opcode(ex: Executor, frame: Frame, ins: Any) -> None:
+def _end_send_opcode(interp: Interpreter, frame: Frame, ins: Any) -> None:
     del frame.stack[-2]
 
 
 @opcode("CLEANUP_THROW")
-def _cleanup_throw(ex: Executor, frame: Frame, ins: Any) -> None:
+def _cleanup_throw(interp: Interpreter, frame: Frame, ins: Any) -> None:
     """An exception thrown at a `yield from`: StopIteration ends it, anything else goes on."""
     exception = frame.stack[-1]
     assert isinstance(exception, ExceptionValue)

@@ -1,6 +1,6 @@
 """View ops as steps of an alias chain: replaying one on a new base, and writing a value back through one.
 
-Each view op that reaches the recorder has one function here that says what the base becomes when its view becomes
+Each view op that reaches the graph builder has one function here that says what the base becomes when its view becomes
 `value`. A view op without one can be read, but writing through it breaks the graph.
 """
 
@@ -19,20 +19,20 @@ from .composites import reshape_node
 from .traced import Parts, Uncapturable, ViewStep
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
-#: (recorder, base node before the write, value of the view after it, the view step) -> base node after it
-Inverse = Callable[["Recorder", Node, Node, ViewStep], Node]
+#: (graph builder, base node before the write, value of the view after it, the view step) -> base node after it
+Inverse = Callable[["GraphBuilder", Node, Node, ViewStep], Node]
 
 
-def write_back(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+def write_back(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
     """The base after its view `step` received `value`."""
     inverse = _INVERSES.get(step.op.target)
     if inverse is None:
         raise Uncapturable("unsupported_op", f"a write through a view made by {step.op.name}")
-    return inverse(recorder, base, value, step)
+    return inverse(builder, base, value, step)
 
 
 def argument(step: ViewStep, name: str, default: Any = None) -> Any:
@@ -47,45 +47,45 @@ def argument(step: ViewStep, name: str, default: Any = None) -> Any:
     return default
 
 
-def _identity(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+def _identity(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
     return value
 
 
-def _detached(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    # The recorder has checked that nobody reads the base under grad mode afterwards.
+def _detached(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    # The graph builder has checked that nobody reads the base under grad mode afterwards.
     return value
 
 
-def _reshaped(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return reshape_node(recorder, value, base.tensor.shape)
+def _reshaped(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return reshape_node(builder, value, base.tensor.shape)
 
 
 def _dim(step: ViewStep, name: str = "dim") -> int:
     return argument(step, name, 0)
 
 
-def _select(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return scatter_along(recorder, _aten.select_scatter.default, base, value, _dim(step), argument(step, "index"))
+def _select(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return scatter_along(builder, _aten.select_scatter.default, base, value, _dim(step), argument(step, "index"))
 
 
-def _slice(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+def _slice(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
     where = argument(step, "start"), argument(step, "end"), argument(step, "step", 1)
-    return scatter_along(recorder, _aten.slice_scatter.default, base, value, _dim(step), *where)
+    return scatter_along(builder, _aten.slice_scatter.default, base, value, _dim(step), *where)
 
 
-def scatter_along(recorder: Recorder, scatter: Any, base: Node, value: Node, dim: int, *where: Any) -> Node:
+def scatter_along(builder: GraphBuilder, scatter: Any, base: Node, value: Node, dim: int, *where: Any) -> Node:
     """A scatter along one dimension. torch has no gradient of these two for complex numbers, where eager's write has
     one: pairs of real numbers are written then."""
     if not base.tensor.dtype.is_complex or not (requires_grad(base.spec) or requires_grad(value.spec)):
-        return recorder.emit_scatter(scatter, base, value, (dim, *where))
-    plain = recorder.emit(_aten.resolve_conj.default, (value,))
-    real = [recorder.emit_view(_aten.view_as_real.default, n, ()) for n in (base, plain)]
-    result = recorder.emit_scatter(scatter, *real, (dim % base.tensor.ndim, *where))
-    return recorder.emit_view(_aten.view_as_complex.default, result, ())
+        return builder.emit_scatter(scatter, base, value, (dim, *where))
+    plain = builder.emit(_aten.resolve_conj.default, (value,))
+    real = [builder.emit_view(_aten.view_as_real.default, n, ()) for n in (base, plain)]
+    result = builder.emit_scatter(scatter, *real, (dim % base.tensor.ndim, *where))
+    return builder.emit_view(_aten.view_as_complex.default, result, ())
 
 
-def _diagonal(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_scatter(
+def _diagonal(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return builder.emit_scatter(
         _aten.diagonal_scatter.default,
         base,
         value,
@@ -93,63 +93,63 @@ def _diagonal(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> No
     )
 
 
-def _as_strided(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+def _as_strided(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
     where = argument(step, "size"), argument(step, "stride"), argument(step, "storage_offset")
     if not (base.tensor.requires_grad or value.tensor.requires_grad) and base.tensor.is_contiguous():
-        return recorder.emit_scatter(_aten.as_strided_scatter.default, base, value, where)
+        return builder.emit_scatter(_aten.as_strided_scatter.default, base, value, where)
     # torch's gradient of as_strided_scatter is wrong where the view shows only a part of the base
     places = strided_places(base.tensor, *where)
     if places is None:
         raise Uncapturable("unsupported_op", "a write through as_strided() to places that are not known")
-    rows = recorder.emit(_aten.reshape.default, (base, [-1]), {})
-    values = recorder.emit(_aten.reshape.default, (value, [-1]), {})
-    written = recorder.emit(_aten.index_put.default, (rows, [recorder.constant(places)], values), {})
-    return recorder.emit(_aten.reshape.default, (written, base.tensor.shape), {})
+    rows = builder.emit(_aten.reshape.default, (base, [-1]), {})
+    values = builder.emit(_aten.reshape.default, (value, [-1]), {})
+    written = builder.emit(_aten.index_put.default, (rows, [builder.constant(places)], values), {})
+    return builder.emit(_aten.reshape.default, (written, base.tensor.shape), {})
 
 
-def _transpose(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_view(_aten.transpose.int, value, (argument(step, "dim0"), argument(step, "dim1")))
+def _transpose(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return builder.emit_view(_aten.transpose.int, value, (argument(step, "dim0"), argument(step, "dim1")))
 
 
-def _t(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_view(_aten.t.default, value, ())
+def _t(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return builder.emit_view(_aten.t.default, value, ())
 
 
-def _permute(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+def _permute(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
     dims = argument(step, "dims")
     rank = len(dims)
     inverse = [0] * rank
     for position, dim in enumerate(dims):
         inverse[dim % rank] = position
-    return recorder.emit_view(_aten.permute.default, value, (inverse,))
+    return builder.emit_view(_aten.permute.default, value, (inverse,))
 
 
-def _expand(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    if not recorder.sizes.equal(base.tensor.numel, step.spec.numel, "a write through expand()"):
+def _expand(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    if not builder.sizes.equal(base.tensor.numel, step.spec.numel, "a write through expand()"):
         raise Uncapturable("unsupported_op", "a write through a view made by expand()")
-    return _reshaped(recorder, base, value, step)
+    return _reshaped(builder, base, value, step)
 
 
-def _bitcast(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
+def _bitcast(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
     if requires_grad(base.spec) and not (value.tensor.dtype.is_floating_point or value.tensor.dtype.is_complex):
         raise Uncapturable("unsupported_op", "a write to the bits of a tensor with a history, unseen by autograd")
-    return recorder.emit_view(_aten.view.dtype, value, (base.tensor.dtype,))
+    return builder.emit_view(_aten.view.dtype, value, (base.tensor.dtype,))
 
 
-def _as_complex(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_view(_aten.view_as_complex.default, value, ())
+def _as_complex(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return builder.emit_view(_aten.view_as_complex.default, value, ())
 
 
-def _as_real(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit_view(_aten.view_as_real.default, value, ())
+def _as_real(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return builder.emit_view(_aten.view_as_real.default, value, ())
 
 
-def _conjugated(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit(_aten.conj_physical.default, (value,))
+def _conjugated(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return builder.emit(_aten.conj_physical.default, (value,))
 
 
-def _negated(recorder: Recorder, base: Node, value: Node, step: ViewStep) -> Node:
-    return recorder.emit(_aten.neg.default, (value,))
+def _negated(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    return builder.emit(_aten.neg.default, (value,))
 
 
 _INVERSES: dict[Any, Inverse] = {
@@ -179,7 +179,7 @@ _INVERSES: dict[Any, Inverse] = {
 
 
 def split_steps(
-    recorder: Recorder,
+    builder: GraphBuilder,
     overload: Any,
     base: TensorSpec,
     args: tuple[Any, ...],
@@ -191,17 +191,17 @@ def split_steps(
     named = dict(zip((a.name for a in overload._schema.arguments[1:]), args, strict=False)) | kwargs
     dim = named.get("dim", 0)
     dim = dim + base.ndim if dim < 0 else dim
-    grad = recorder.state.grad_enabled
+    grad = builder.state.grad_enabled
     steps: list[ViewStep] = []
 
     def parts(index: int) -> Parts:
-        return Parts(recorder.op(overload), args, kwargs, specs, index)
+        return Parts(builder.op(overload), args, kwargs, specs, index)
 
     if overload is _aten.unbind.int:
-        op = recorder.op(_aten.select.int)
+        op = builder.op(_aten.select.int)
         return [ViewStep(op, (dim, i), {}, spec, grad, True, parts(i), inference=inference)
                 for i, spec in enumerate(specs)]
-    op = recorder.op(_aten.slice.Tensor)
+    op = builder.op(_aten.slice.Tensor)
     start: Any = 0
     for i, spec in enumerate(specs):
         stop = start + spec.shape[dim]

@@ -1,6 +1,6 @@
-"""What the recorder has to know about what eager's autograd keeps: whether a write would hit it.
+"""What the graph builder has to know about what eager's autograd keeps: whether a write would hit it.
 
-In a functional graph nothing changes, so the recorder leaves such writes to eager, whose backward pass raises.
+In a functional graph nothing changes, so the graph builder leaves such writes to eager, whose backward pass raises.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Op, Spec, TensorSpec
 from jitpy.ir.autograd_saves import saved_by
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 
 #: Ops whose written arguments have no history, whatever the op is given, and keep their version: eager's own ops do not
@@ -57,7 +57,7 @@ _KEEPS_NO_RESULT = _KEEPS_NO_INPUT | {
 }
 
 
-def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Collection[Node]) -> list[Node]:
+def keepers(builder: GraphBuilder, values: Iterable[Node], since: int, writers: Collection[Node]) -> list[Node]:
     """The nodes for which autograd keeps one of `values`, which have been in one memory, or a view of one. What a
     backward pass has run through is kept no longer.
 
@@ -66,29 +66,29 @@ def keepers(recorder: Recorder, values: Iterable[Node], since: int, writers: Col
     """
     memory = set(values)
     found: list[Node] = []
-    freed = recorder.history.freed
+    freed = builder.history.freed
     for value in values:
         producer = value.args[0] if value.op is GETITEM else value
-        if producer not in freed and keeps_result(recorder, producer, value):
+        if producer not in freed and keeps_result(builder, producer, value):
             found.append(producer)
-    for node in recorder.graph.nodes[since:]:
+    for node in builder.graph.nodes[since:]:
         # in this order: an optimizer writes behind a pass that has run through nearly all of them
         if node in freed or node in writers or node.op.is_view or node.op is GETITEM or \
                 not requires_grad(node.spec) or short_name(node.op) in _KEEPS_NO_INPUT:
             continue
         reads = [n for n in node.input_nodes() if shows(n, memory)]
-        if reads and not saved_values(recorder, node)[0].isdisjoint(reads):
+        if reads and not saved_values(builder, node)[0].isdisjoint(reads):
             found.append(node)
     return found
 
 
-def keeps_result(recorder: Recorder, producer: Node, value: Node) -> bool:
+def keeps_result(builder: GraphBuilder, producer: Node, value: Node) -> bool:
     """Whether autograd keeps a `value`, or a part of what `producer` computes, for the backward pass of that."""
     return (
         producer.op not in (INPUT, CONSTANT)
         and short_name(producer.op) not in _KEEPS_NO_RESULT
         and requires_grad(value.spec)
-        and (value.args[1] if value.op is GETITEM else 0) in saved_values(recorder, producer)[1]
+        and (value.args[1] if value.op is GETITEM else 0) in saved_values(builder, producer)[1]
     )
 
 
@@ -101,20 +101,20 @@ def shows(node: Node, memory: Collection[Node]) -> bool:
     return True
 
 
-def saved_values(recorder: Recorder, node: Node) -> tuple[set[Node], set[int]]:
+def saved_values(builder: GraphBuilder, node: Node) -> tuple[set[Node], set[int]]:
     """The inputs that autograd keeps for a node's backward pass, and the positions of the results that it keeps."""
-    found = saved_by(recorder.sizes, node)
+    found = saved_by(builder.sizes, node)
     if found is None:  # not known: assume the worst
         return set(node.input_nodes()), set(range(len(node.spec) if isinstance(node.spec, tuple) else 1))
     sources = list(dict.fromkeys(node.input_nodes()))
     return {sources[i] for i in found.operands}, set(found.results)
 
 
-def keeps_anything(recorder: Recorder, node: Node) -> bool:
+def keeps_anything(builder: GraphBuilder, node: Node) -> bool:
     """Whether autograd keeps any tensor for a node's backward pass, be it one that only the op knows."""
     if node.op is GETITEM:
         return False
-    found = saved_by(recorder.sizes, node)
+    found = saved_by(builder.sizes, node)
     return found is None or found.anything
 
 

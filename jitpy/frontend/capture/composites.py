@@ -19,49 +19,49 @@ from .number_checks import check_dtypes
 from .traced import DECLINED, TracedTensor
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
-Lowering = Callable[["Recorder", torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+Lowering = Callable[["GraphBuilder", torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def _question(
-    recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, TensorSpec]:
     """What the result is to its argument ('self', 'view', 'copy'), and its spec."""
     op = table.get(overload)
-    nodes, keywords = recorder.to_node(args), recorder.to_node(kwargs)
-    kind = table.aliasing(op, recorder.sizes, nodes, keywords)
-    spec = table.infer(op, recorder.sizes, nodes, keywords, recorder.state.grad_enabled)
+    nodes, keywords = builder.to_node(args), builder.to_node(kwargs)
+    kind = table.aliasing(op, builder.sizes, nodes, keywords)
+    spec = table.infer(op, builder.sizes, nodes, keywords, builder.state.grad_enabled)
     assert isinstance(spec, TensorSpec)
     return kind, spec
 
 
-def _reshaped(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _reshaped(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """reshape, flatten, view_as, ...: a view of the argument, or of a contiguous copy of it."""
     self: TracedTensor = args[0]
-    kind, spec = _question(recorder, overload, args, kwargs)
+    kind, spec = _question(builder, overload, args, kwargs)
     if kind == "self":
         return self
     if kind == "view":
-        return recorder.record(_aten.view.default, (self, spec.shape), {}, spec)
-    copy = recorder.emit(_aten.clone.default, (recorder.node(self),), {"memory_format": torch.contiguous_format})
-    return recorder.fresh(recorder.emit(_aten._unsafe_view.default, (copy, spec.shape), {}, spec))
+        return builder.record(_aten.view.default, (self, spec.shape), {}, spec)
+    copy = builder.emit(_aten.clone.default, (builder.node(self),), {"memory_format": torch.contiguous_format})
+    return builder.fresh(builder.emit(_aten._unsafe_view.default, (copy, spec.shape), {}, spec))
 
 
-def _raveled(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _raveled(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view even of a copy, which autograd knows for one."""
-    if _question(recorder, overload, args, kwargs)[0] != "copy":
-        return _reshaped(recorder, overload, args, kwargs)
-    copy = recorder.record(_aten.clone.default, (args[0],), {"memory_format": torch.contiguous_format})
-    return recorder.record(_aten.view.default, (copy, [-1]), {})
+    if _question(builder, overload, args, kwargs)[0] != "copy":
+        return _reshaped(builder, overload, args, kwargs)
+    copy = builder.record(_aten.clone.default, (args[0],), {"memory_format": torch.contiguous_format})
+    return builder.record(_aten.view.default, (copy, [-1]), {})
 
 
-def _converted(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _converted(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """to, type_as, contiguous: the argument itself, or a copy."""
     self: TracedTensor = args[0]
-    kind, spec = _question(recorder, overload, args, kwargs)
+    kind, spec = _question(builder, overload, args, kwargs)
     if kind == "self":
         return self
     old = self.spec
@@ -72,63 +72,63 @@ def _converted(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs:
     options: dict[str, Any] = {} if memory_format in (None, torch.preserve_format) else {"memory_format": memory_format}
     if overload is _aten.contiguous.default:
         options = {"memory_format": memory_format or torch.contiguous_format}
-        return recorder.record(_aten.clone.default, (self,), options, spec)
-    return recorder.record(_aten._to_copy.default, (self,), {"dtype": spec.dtype, **options}, spec)
+        return builder.record(_aten.clone.default, (self,), options, spec)
+    return builder.record(_aten._to_copy.default, (self,), {"dtype": spec.dtype, **options}, spec)
 
 
-def _expanded(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _expanded(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """expand_as, broadcast_to."""
     sizes = args[1].spec.shape if type(args[1]) is TracedTensor else args[1]
-    return recorder.record(_aten.expand.default, (args[0], sizes), {})
+    return builder.record(_aten.expand.default, (args[0], sizes), {})
 
 
-def _permuted(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _permuted(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """numpy_T: all axes reversed."""
-    return recorder.record(_aten.permute.default, (args[0], list(range(args[0].ndim))[::-1]), {})
+    return builder.record(_aten.permute.default, (args[0], list(range(args[0].ndim))[::-1]), {})
 
 
-def _swapped(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _swapped(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """swapaxes, swapdims."""
-    return recorder.record(_aten.transpose.int, args, kwargs)
+    return builder.record(_aten.transpose.int, args, kwargs)
 
 
-def _matrix_transposed(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _matrix_transposed(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args[0].ndim < 2:
         return DECLINED
-    return recorder.record(_aten.transpose.int, (args[0], -2, -1), {})
+    return builder.record(_aten.transpose.int, (args[0], -2, -1), {})
 
 
-def _unflattened(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    spec = table.infer(table.get(overload), recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
+def _unflattened(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    spec = table.infer(table.get(overload), builder.sizes, builder.to_node(args), builder.to_node(kwargs))
     assert isinstance(spec, TensorSpec)
-    return recorder.record(_aten.view.default, (args[0], spec.shape), {})
+    return builder.record(_aten.view.default, (args[0], spec.shape), {})
 
 
-def _chunked(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return recorder.record(overload, args, kwargs)
+def _chunked(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return builder.record(overload, args, kwargs)
 
 
-def _normalised(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _normalised(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """batch_norm by the running statistics: new memory, and nothing written. The derived path knows the other way."""
     training = args[5]
-    return DECLINED if training else recorder.record(overload, args, kwargs)
+    return DECLINED if training else builder.record(overload, args, kwargs)
 
 
-def _pooled(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _pooled(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """max_pool1d: on the CPU a kernel of its own where no gradient is wanted, which takes floats and whose result is
     row-major."""
     self: TracedTensor = args[0]
-    if self.spec.device.type != "cpu" or self.spec.requires_grad and recorder.state.grad_enabled:
+    if self.spec.device.type != "cpu" or self.spec.requires_grad and builder.state.grad_enabled:
         return DECLINED
     if not self.spec.dtype.is_floating_point:
-        check_dtypes(overload, recorder.to_node(args), recorder.to_node(kwargs), recorder.sizes)
-    rows = _converted(recorder, _aten.contiguous.default, (self,), {})
+        check_dtypes(overload, builder.to_node(args), builder.to_node(kwargs), builder.sizes)
+    rows = _converted(builder, _aten.contiguous.default, (self,), {})
     padding = args[3] if len(args) > 3 else kwargs.get("padding", 0)
     if self.spec.is_static and padding not in (0, [0], (0,)):  # eager's kernel, which kernels here are slower than
         shape = torch.max_pool1d(torch.empty(self.spec.shape, device="meta"), *args[1:], **kwargs).shape
         spec = TensorSpec(self.spec.dtype, tuple(shape), contiguous_stride(tuple(shape)), self.spec.device)
-        return recorder.record(overload, (rows, *args[1:]), kwargs, spec)
-    return DECLINED if rows is self else derived_calls.run(recorder, torch.max_pool1d, (rows, *args[1:]), kwargs)
+        return builder.record(overload, (rows, *args[1:]), kwargs, spec)
+    return DECLINED if rows is self else derived_calls.run(builder, torch.max_pool1d, (rows, *args[1:]), kwargs)
 
 
 LOWERINGS: dict[Any, Lowering] = {
@@ -156,10 +156,10 @@ LOWERINGS: dict[Any, Lowering] = {
 }
 
 
-def reshape_node(recorder: Recorder, value: Node, shape: tuple[Any, ...]) -> Node:
+def reshape_node(builder: GraphBuilder, value: Node, shape: tuple[Any, ...]) -> Node:
     """`value` (memory that nobody else sees) in another shape."""
-    spec = table.infer(table.get(_aten.reshape.default), recorder.sizes, (value, shape), {})
+    spec = table.infer(table.get(_aten.reshape.default), builder.sizes, (value, shape), {})
     assert isinstance(spec, TensorSpec)
-    if table.aliasing(table.get(_aten.reshape.default), recorder.sizes, (value, shape), {}) != "view":
-        value = recorder.emit(_aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
-    return recorder.emit(_aten.view.default, (value, shape))
+    if table.aliasing(table.get(_aten.reshape.default), builder.sizes, (value, shape), {}) != "view":
+        value = builder.emit(_aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
+    return builder.emit(_aten.view.default, (value, shape))

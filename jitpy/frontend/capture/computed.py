@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..breaks import GraphBreak, Restart
+from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.observations import MANY, Observations, kind_of
 from ..guards.source import ConstSource, LocalSource, Source, root_of
-from .graph_builder import Recorder
+from .graph_builder import GraphBuilder
 
 #: numbers, texts and arrays in a container, before plain Python reads them
 _MANY_ITEMS = 16
@@ -20,11 +20,11 @@ _MANY_ITEMS = 16
 class Computed:
     """The places that begin at what the call computed, for one capture."""
 
-    def __init__(self, history: Observations, recorder: Recorder) -> None:
+    def __init__(self, history: Observations, builder: GraphBuilder) -> None:
         #: the names of a resume function's variables that are no parameters of the function
         self.names: frozenset[str] = frozenset()
         self._history = history
-        self._recorder = recorder
+        self._builder = builder
         #: by `kind_of`, when items of a container were first read, and where numbers, texts and arrays were
         self._items: dict[Any, tuple[int, set[Any]]] = {}
 
@@ -49,15 +49,16 @@ class Computed:
         plain Python reads them where they are many."""
         kind = kind_of(source.key()) if self.begins(source) else None
         if kind is not None:
-            first, places = self._items.setdefault(kind, (self._recorder.step(), set()))
+            first, places = self._items.setdefault(kind, (self._builder.step(), set()))
             if is_array or is_constant:
                 places.add(source.key())
             changes = is_constant and self._history.items_change(kind, source.key(), hash((type(obj), obj)))
             if len(places) > _MANY_ITEMS and (changes or is_array):
-                raise Restart(first, GraphBreak("changing_value", f"{source} and many other items"))
+                raise RestartAnalysis(first, GraphBreak("changing_value", f"{source} and many other items"))
 
     def note_pair(self, first: Source, second: Source) -> None:
         """Note two places with one object. Where these are others in each call, plain Python reads the container."""
         kind = kind_of(second.key()) if self.begins(second) else None
         if kind in self._items and self._history.pairs_change(kind, (first.key(), second.key())):
-            raise Restart(self._items[kind][0], GraphBreak("changing_value", f"which items are one object: {second}"))
+            raise RestartAnalysis(self._items[kind][0],
+                                  GraphBreak("changing_value", f"which items are one object: {second}"))

@@ -17,14 +17,14 @@ from jitpy.ir import ops as table
 from .traced import Uncapturable
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def name_dtype(
-    recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
+    builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call in the form that does not depend on the default dtype."""
     values = list(_flat((args, kwargs)))
@@ -32,14 +32,14 @@ def name_dtype(
     if any(type(v) is torch.dtype for v in values) or any(_is_inexact(t.tensor.dtype) for t in tensors):
         return args, kwargs
     if not isinstance(overload, torch._ops.OpOverload):
-        if recorder.op(overload).kind == "host" or recorder.op(overload).is_random:
+        if builder.op(overload).kind == "host" or builder.op(overload).is_random:
             return args, kwargs
         raise _refusal(overload)
     if spec is None:
-        spec = table.infer(recorder.op(overload), recorder.sizes, args, kwargs, recorder.state.grad_enabled)
-    if recorder.state.default_dtype.itemsize < 4 and type(spec) is TensorSpec and spec.dtype.is_complex:
+        spec = table.infer(builder.op(overload), builder.sizes, args, kwargs, builder.state.grad_enabled)
+    if builder.state.default_dtype.itemsize < 4 and type(spec) is TensorSpec and spec.dtype.is_complex:
         raise _refusal(overload)  # some ops have complex numbers of 32 bits then, some of 64
-    result = _in_default(recorder, spec.dtype) if type(spec) is TensorSpec else None
+    result = _in_default(builder, spec.dtype) if type(spec) is TensorSpec else None
     if not tensors:
         if result is None or all(a.name != "dtype" for a in overload._schema.arguments):
             raise _refusal(overload)
@@ -47,17 +47,17 @@ def name_dtype(
     if not any(map(_is_inexact_number, values)) and (result is None or not _is_inexact(result)):
         return args, kwargs
     promotes = result is not None and _is_inexact(result) or overload.overloadpacket.__name__ in _COMPARISONS
-    is_simple = recorder.op(overload).kind == "pointwise" and len(tensors) == sum(type(a) is Node for a in args)
+    is_simple = builder.op(overload).kind == "pointwise" and len(tensors) == sum(type(a) is Node for a in args)
     if not promotes or not is_simple or any(map(_is_inexact_number, kwargs.values())) or \
             overload.overloadpacket is _aten.where:
         raise _refusal(overload)
-    return tuple([_converted(recorder, a) for a in args]), kwargs
+    return tuple([_converted(builder, a) for a in args]), kwargs
 
 
-def _converted(recorder: Recorder, arg: Any) -> Any:
+def _converted(builder: GraphBuilder, arg: Any) -> Any:
     if type(arg) is not Node or type(arg.spec) is not TensorSpec:
         return arg
-    return recorder.emit(_aten._to_copy.default, (arg,), {"dtype": recorder.state.default_dtype})
+    return builder.emit(_aten._to_copy.default, (arg,), {"dtype": builder.state.default_dtype})
 
 
 def _refusal(overload: Any) -> Uncapturable:
@@ -82,10 +82,10 @@ def _is_inexact_number(value: Any) -> bool:
     return type(value) in (float, complex)
 
 
-def _in_default(recorder: Recorder, dtype: torch.dtype) -> torch.dtype:
+def _in_default(builder: GraphBuilder, dtype: torch.dtype) -> torch.dtype:
     """What comes of a dtype that a rule has found by the default dtype of the start, which is that of the process: it
     belongs to other threads, too, and stays as it is while tracing."""
-    start, now = recorder.state.initial["default_dtype"], recorder.state.default_dtype
+    start, now = builder.state.initial["default_dtype"], builder.state.default_dtype
     if dtype is start:
         return now
     return now.to_complex() if dtype is start.to_complex() else dtype

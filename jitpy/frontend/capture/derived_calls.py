@@ -1,4 +1,5 @@
-"""The derived path: a torch function run on shadows of its arguments, and replayed from the template afterwards."""
+"""The derived path: a torch function run on fake tensors of its arguments, and replayed from the template
+afterwards."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from jitpy.ir.ops.registered import fake_of
 from ...ir.algebra import sympy
 from .fake_tensors import (
     Constant,
+    FakeTensor,
     NonLeaf,
     Ref,
-    ShadowTensor,
     SizesByData,
     Tape,
     Template,
+    make_fake,
     plain,
-    shadow_of,
     tensors_of,
     torch_number,
 )
@@ -30,7 +31,7 @@ from .overlap import may_overlap
 from .traced import DECLINED, StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _TEMPLATES: dict[Any, Template] = {}
 _LIMIT = 4096
@@ -38,7 +39,7 @@ _LIMIT = 4096
 _aten = torch.ops.aten
 
 
-def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record `fn(*args, **kwargs)`."""
     tensors: list[TracedTensor] = []
     seen: dict[int, int] = {}
@@ -46,22 +47,22 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     template: Template | None = None
     templates = _TEMPLATES
     try:
-        key = fn, _rule(fn), recorder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
+        key = fn, _rule(fn), builder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
         if _SYMBOLIC in seen:
             # A template with symbols relies on what was recorded about them, so it belongs to this capture.
-            templates = recorder.templates
+            templates = builder.templates
         template = templates.get(key)
     except TypeError:
         # An argument that cannot be told from others of its kind: nothing is remembered.
         key, tensors = None, list({id(t): t for t in tensors_in((args, kwargs))}.values())
     symbolic = _SYMBOLIC in seen or key is None and any(not t.spec.is_static for t in tensors)
     if template is None:
-        template = _make_template(recorder, fn, args, kwargs, tensors, symbolic)
+        template = _make_template(builder, fn, args, kwargs, tensors, symbolic)
         if key is not None and not template.names_sizes:
             if len(templates) >= _LIMIT:
                 templates.clear()
             templates[key] = template
-    return replay(recorder, template, tensors)
+    return replay(builder, template, tensors)
 
 
 def _rule(fn: Any) -> Any:
@@ -87,7 +88,7 @@ def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
         spec = value.spec
         if not spec.is_static or type(spec.offset) is not int:
             seen[_SYMBOLIC] = 1
-        leaf = not value.recorder.bets.has_history(value)
+        leaf = not value.builder.speculation.has_history(value)
         return (spec, leaf, *value.lazy_bits) if value.chain else (spec, leaf)
     if kind is tuple or kind is list:
         return (kind, *[_key(v, tensors, seen) for v in value])
@@ -112,7 +113,7 @@ def _key(value: Any, tensors: list[TracedTensor], seen: dict[int, int]) -> Any:
 
 
 def _make_template(
-    recorder: Recorder,
+    builder: GraphBuilder,
     fn: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -121,21 +122,21 @@ def _make_template(
 ) -> Template:
     if not symbolic:
         try:
-            return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+            return _run_on_fakes(builder, fn, args, kwargs, tensors, None)
         except SizesByData:
             pass
     import torch.fx.experimental.symbolic_shapes  # noqa: F401  (gives SymInt its operators; slow to import)
 
-    mark = recorder.sizes.checkpoint()
+    mark = builder.sizes.checkpoint()
     try:
-        return _run_on_shadows(recorder, fn, args, kwargs, tensors, recorder.sizes)
+        return _run_on_fakes(builder, fn, args, kwargs, tensors, builder.sizes)
     except (Uncapturable, UserError) as error:
-        if recorder.sizes.unbacked_in_all(tuple(t.spec for t in tensors)):
+        if builder.sizes.unbacked_in_all(tuple(t.spec for t in tensors)):
             raise
         # Not every function takes symbolic sizes: try with the sizes of this call, which become guards.
-        recorder.sizes.rollback(mark)
+        builder.sizes.rollback(mark)
         try:
-            return _run_on_shadows(recorder, fn, args, kwargs, tensors, None)
+            return _run_on_fakes(builder, fn, args, kwargs, tensors, None)
         except SizesByData:
             raise error from error.__cause__  # nothing but symbols can stand for sizes that depend on data
 
@@ -154,8 +155,8 @@ def _rebuilt(value: Any, convert: Callable[[Any], Any]) -> Any:
     return value
 
 
-def _run_on_shadows(
-    recorder: Recorder,
+def _run_on_fakes(
+    builder: GraphBuilder,
     fn: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -170,21 +171,21 @@ def _run_on_shadows(
     def fixed(size: Dim) -> Dim:
         if at is not None:
             return at(size)
-        return size if type(size) is int or env is not None else recorder.sizes.specialize(size, why)
+        return size if type(size) is int or env is not None else builder.sizes.specialize(size, why)
 
-    shadows: dict[int, ShadowTensor] = {}
+    fakes: dict[int, FakeTensor] = {}
     for tensor in tensors:
         spec = tensor.spec
         if env is None and not (spec.is_static and type(spec.offset) is int):
             spec = spec.with_(
                 shape=tuple(map(fixed, spec.shape)), stride=tuple(map(fixed, spec.stride)), offset=fixed(spec.offset)
             )
-        shadows[id(tensor)] = shadow_of(spec, not recorder.bets.has_history(tensor), env, tensor.lazy_bits)
+        fakes[id(tensor)] = make_fake(spec, not builder.speculation.has_history(tensor), env, tensor.lazy_bits)
 
     def convert(value: Any) -> Any:
         kind = type(value)
         if kind is TracedTensor:
-            return shadows[id(value)]
+            return fakes[id(value)]
         if kind is TracedScalar:
             raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
         if isinstance(value, sympy.Basic):
@@ -192,35 +193,35 @@ def _run_on_shadows(
         return _rebuilt(value, convert)
 
     def run_with(tape: Tape) -> Any:
-        with without_compiler_import(), recorder.state.active(), tape:
+        with without_compiler_import(), builder.state.active(), tape:
             return fn(*convert(args), **call_kwargs)
 
-    tape = Tape(list(shadows.values()), env)
+    tape = Tape(list(fakes.values()), env)
     try:
         call_kwargs = convert(kwargs)
         result = run_with(tape)
-        if tape.was_asked and not _raises(run_with, Tape(list(shadows.values()), env, answer=False)):
+        if tape.was_asked and not _raises(run_with, Tape(list(fakes.values()), env, answer=False)):
             raise Uncapturable("dynamic_shape", f"what {name} does depends on the values of its arguments")
         for out in tensors_of(call_kwargs.get("out")):
             if not tape.writes_to(out):
                 raise Uncapturable("unsupported_op", f"{name} does not write to its out= argument here")
-        return tape.finish(result, lambda value: _refer_result(tape, value, recorder.state.grad_enabled))
+        return tape.finish(result, lambda value: _refer_result(tape, value, builder.state.grad_enabled))
     except (Uncapturable, SizesByData, SizeUnknown):
         raise
     except Exception as error:
-        raise _translate(recorder, error, fn, args, kwargs) from error
+        raise _translate(builder, error, fn, args, kwargs) from error
 
 
-def run_alike(recorder: Recorder, fn: Any, args: tuple[Any, ...], tensors: list[TracedTensor]) -> Any:
+def run_alike(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], tensors: list[TracedTensor]) -> Any:
     """Record a function that makes the same calls for all sizes but very small ones, although it has no symbolic form:
     those that it makes for this call's sizes and for two others. DECLINED where they differ."""
     def run(more: int) -> Template:
-        return _run_on_shadows(recorder, fn, args, {}, tensors, None, lambda size: recorder.sizes.near_hint(size, more))
+        return _run_on_fakes(builder, fn, args, {}, tensors, None, lambda size: builder.sizes.near_hint(size, more))
 
     template = run(0)
     if not all(_alike(template, run(more)) for more in (1, 4)):
         return DECLINED
-    return replay(recorder, template, tensors, new_sizes=True)
+    return replay(builder, template, tensors, new_sizes=True)
 
 
 def _alike(a: Template, b: Template) -> bool:
@@ -252,20 +253,20 @@ def _raises(run_with: Callable[[Tape], Any], tape: Tape) -> bool:
     return False
 
 
-def _translate(recorder: Recorder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
+def _translate(builder: GraphBuilder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
     """Eager's own error where runs on zeros and on ones fail alike; otherwise the graph breaks, and eager raises
     (or not: what is wrong with zeros as lengths says nothing about others)."""
     name = getattr(fn, "__name__", str(fn))
     # the kernel of an operator of the program's may have effects: it only runs where the program runs it
-    other = None if _is_programs_own(fn) else _error_on(0, recorder, fn, args, kwargs)
-    if type(other) is type(error) and not may_overlap(recorder, tensors_in((args, kwargs))):
-        again = _error_on(1, recorder, fn, args, kwargs)
+    other = None if _is_programs_own(fn) else _error_on(0, builder, fn, args, kwargs)
+    if type(other) is type(error) and not may_overlap(builder, tensors_in((args, kwargs))):
+        again = _error_on(1, builder, fn, args, kwargs)
         if type(again) is type(other) and str(again) == str(other):
             other.__traceback__ = None
             return UserError(other)
     reason = "exception" if other is not None else "unsupported_op"
     text = str(error).partition("\n")[0]
-    if "its data is not allocated yet" in text:  # the shadows' data
+    if "its data is not allocated yet" in text:  # the fake tensors' data
         return Uncapturable("unsupported_op", f"{name} reads the values of its arguments on the host")
     return Uncapturable(reason, f"{name}: {type(error).__name__}: {text}")
 
@@ -279,7 +280,7 @@ def _is_programs_own(fn: Any) -> bool:
 _ZEROS_LIMIT = 1 << 26
 
 
-def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
+def _error_on(number: int, builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
     """What eager raises for tensors of these sizes that are full of a number, if anything."""
     size = 0
     made: dict[int, torch.Tensor] = {}
@@ -290,7 +291,7 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
         if kind is TracedTensor:
             if id(value) not in made:
                 spec = value.spec
-                shape, stride = recorder.sizes.hints(spec.shape), recorder.sizes.hints(spec.stride)
+                shape, stride = builder.sizes.hints(spec.shape), builder.sizes.hints(spec.stride)
                 tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
                 size += tensor.untyped_storage().nbytes()
                 if size > _ZEROS_LIMIT or spec.device.type != "cpu":
@@ -300,25 +301,25 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
                 if number:
                     tensor.fill_(number)
                 # errors tell views from others, leaves from what has a history, and views of either
-                history = spec.requires_grad and recorder.bets.has_history(value)
+                history = spec.requires_grad and builder.speculation.has_history(value)
                 with torch.enable_grad():
-                    if history and _shows_leaf(recorder, value):
+                    if history and _shows_leaf(builder, value):
                         tensor.requires_grad_()
                     elif history:
                         NonLeaf.mark(tensor)
-                    how = _view_kind(recorder, value)
+                    how = _view_kind(builder, value)
                     if how is not None:
                         tensor = tensor.view_as(tensor)
                         torch._C._autograd._set_creation_meta(tensor, how)  # type: ignore[attr-defined]
                 made[id(value)] = tensor if history else tensor.requires_grad_(spec.requires_grad)
             return made[id(value)]
         if isinstance(value, sympy.Basic):
-            return recorder.sizes.hint(value)
+            return builder.sizes.hint(value)
         return _rebuilt(value, convert)
 
     state = torch.get_rng_state()
     try:
-        with recorder.state.active():
+        with builder.state.active():
             fn(*convert(args), **convert(kwargs))
     except MemoryError:
         return None
@@ -329,32 +330,32 @@ def _error_on(number: int, recorder: Recorder, fn: Any, args: Any, kwargs: Any) 
     return None
 
 
-def _view_kind(recorder: Recorder, value: TracedTensor) -> Any:
+def _view_kind(builder: GraphBuilder, value: TracedTensor) -> Any:
     """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
     autograd: Any = torch._C._autograd
     if value.storage.leaf is value or value.stands_for is not None:
         return None
-    begun = recorder.bets.leaves.get(value.storage.base)
+    begun = builder.speculation.leaves.get(value.storage.base)
     chain = value.chain if begun is None else (*begun.chain, *value.chain)
     if any(step.multi for step in chain):
         return autograd.CreationMeta.MULTI_OUTPUT_NODE
     if any(not step.grad_enabled and step.op.target is not _aten.detach.default for step in chain):
         return autograd.CreationMeta.NO_GRAD_MODE
     index = value.storage.input
-    real = None if index is None else recorder._inputs[index].value
+    real = None if index is None else builder._inputs[index].value
     if real is not None and real._base is not None:
         return autograd._get_creation_meta(real)
     return autograd.CreationMeta.DEFAULT if chain else None
 
 
-def _shows_leaf(recorder: Recorder, value: TracedTensor) -> bool:
+def _shows_leaf(builder: GraphBuilder, value: TracedTensor) -> bool:
     """Whether it is a view of a leaf."""
     index = value.storage.input
-    if value.chain and value.storage.base in recorder.bets.leaves:
+    if value.chain and value.storage.base in builder.speculation.leaves:
         return True
     if index is None:
         return False
-    entry = recorder._inputs[index]
+    entry = builder._inputs[index]
     return shows_leaf(entry.value) or bool(value.chain) and entry.payload.is_leaf and entry.value.requires_grad
 
 
@@ -381,7 +382,7 @@ def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:
     raise Uncapturable("unsupported_op", f"a result of type {kind.__name__}")
 
 
-def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor], new_sizes: bool = False) -> Any:
+def replay(builder: GraphBuilder, template: Template, tensors: list[TracedTensor], new_sizes: bool = False) -> Any:
     """Record what the template says, on these tensors; `new_sizes` says that they are not those of the template."""
     values: dict[int, Any] = dict(enumerate(tensors))
 
@@ -394,7 +395,7 @@ def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor], 
         if kind is dict:
             return {k: substitute(v) for k, v in value.items()}
         if kind is Constant:
-            return recorder.fresh(recorder.constant(value.tensor))
+            return builder.fresh(builder.constant(value.tensor))
         if kind is StructPayload:
             return StructPayload(value.cls, tuple([substitute(v) for v in value.items]))
         return value
@@ -403,9 +404,9 @@ def replay(recorder: Recorder, template: Template, tensors: list[TracedTensor], 
         args, kwargs = substitute(record.args), substitute(record.kwargs)
         overload, spec = record.facts.overload, None if new_sizes else record.spec
         if overload is _aten.lift_fresh.default:
-            result: Any = recorder.record(_aten.clone.default, args, kwargs, spec)
+            result: Any = builder.record(_aten.clone.default, args, kwargs, spec)
         else:
-            result = recorder.record(overload, args, kwargs, spec)
+            result = builder.record(overload, args, kwargs, spec)
         flat = flatten(result)
         for number, payload in zip(record.results, flat, strict=True):
             values[number] = payload

@@ -1,6 +1,7 @@
-"""Running torch code on shadows: tensors with metadata and no memory, whose ATen calls are written down.
+"""Running torch code on fake tensors: tensors with metadata and no memory, whose ATen calls are written down.
 
-Whatever the recorder has no shortcut for is run once on shadows of its arguments, under the traced program's grad mode
+Whatever the graph builder has no shortcut for is run once on fake tensors of its arguments, under the traced program's
+grad mode
 and autocast. Autograd, autocast and composite ops happen in torch itself, so what arrives here is exactly the list of
 ATen calls that eager would make. The list becomes a `Template`, which is replayed into the graph now and for every
 later call with the same metadata.
@@ -41,14 +42,14 @@ _UPDATES_STATISTICS = frozenset(
 )
 
 
-class ShadowTensor(torch.Tensor):
+class FakeTensor(torch.Tensor):
     """A tensor of the real device, dtype and dispatch keys, with a meta tensor inside."""
 
     meta: torch.Tensor
 
     @staticmethod
-    def __new__(cls, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> ShadowTensor:
-        shadow = torch.Tensor._make_wrapper_subclass(
+    def __new__(cls, meta: torch.Tensor, device: torch.device, requires_grad: bool = False) -> FakeTensor:
+        fake = torch.Tensor._make_wrapper_subclass(
             cls,
             meta.size(),
             strides=meta.stride(),
@@ -58,8 +59,8 @@ class ShadowTensor(torch.Tensor):
             device=device,
             requires_grad=requires_grad,
         )
-        shadow.meta = meta
-        return shadow
+        fake.meta = meta
+        return fake
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -71,32 +72,32 @@ class ShadowTensor(torch.Tensor):
         return f"ShadowTensor({tuple(self.shape)}, {self.dtype})"
 
 
-def shadow_of(
+def make_fake(
     spec: TensorSpec, is_leaf: bool, env: SizeEnv | None = None, lazy: tuple[bool, bool] = (False, False)
-) -> ShadowTensor:
-    """A shadow with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view.
+) -> FakeTensor:
+    """A fake tensor with the metadata of `spec`; one that requires grad is a leaf, or has a grad_fn that is no view.
 
     With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there. `lazy` says whether a
     conjugation and a negation are pending.
     """
     with env.generic() if env is not None else contextlib.nullcontext():
-        return _make_shadow(spec, is_leaf, env, lazy)
+        return _make_fake(spec, is_leaf, env, lazy)
 
 
-def _make_shadow(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None, lazy: tuple[bool, bool]) -> ShadowTensor:
+def _make_fake(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None, lazy: tuple[bool, bool]) -> FakeTensor:
     shape, stride = [torch_number(s, env) for s in spec.shape], [torch_number(s, env) for s in spec.stride]
     meta = torch.empty_strided(shape, stride, dtype=spec.dtype, device=_META)
     if spec.offset != 0:
         meta = torch.empty(torch_number(spec.offset + _extent(spec), env), dtype=spec.dtype, device=_META)
         meta = meta.as_strided(shape, stride, torch_number(spec.offset, env))
     set_lazy_bits(meta, *lazy)
-    shadow = ShadowTensor(meta, spec.device, spec.requires_grad and is_leaf)
-    set_lazy_bits(shadow, *lazy)
+    fake = FakeTensor(meta, spec.device, spec.requires_grad and is_leaf)
+    set_lazy_bits(fake, *lazy)
     if not spec.requires_grad or is_leaf:
-        return shadow
+        return fake
     with torch.enable_grad():
-        NonLeaf.mark(shadow)
-    return shadow
+        NonLeaf.mark(fake)
+    return fake
 
 
 def set_lazy_bits(tensor: torch.Tensor, conj: bool, neg: bool) -> None:
@@ -176,14 +177,14 @@ class SizesByData(Exception):
 
 
 class Tape(CaptureMode):
-    """Writes down the ATen calls made on shadows.
+    """Writes down the ATen calls made on fake tensors.
 
     torch's own code asks whether two tensors are equal before it raises ("q must be in the range [0, 1]"). It is told
     `answer`; with True a call is written down that checks this when the graph runs. `was_asked` says whether it asked:
     the caller finds out whether the other answer raises.
     """
 
-    def __init__(self, inputs: list[ShadowTensor], env: SizeEnv | None = None, answer: bool = True) -> None:
+    def __init__(self, inputs: list[FakeTensor], env: SizeEnv | None = None, answer: bool = True) -> None:
         super().__init__()
         self.env = env
         self.answer = answer
@@ -219,7 +220,7 @@ class Tape(CaptureMode):
             return (
                 *result,
                 *(
-                    ShadowTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
+                    FakeTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
                     for _ in range(missing)
                 ),
             )
@@ -266,7 +267,7 @@ class Tape(CaptureMode):
 
     def _refer(self, value: Any) -> Any:
         """`value` with its tensors replaced by references."""
-        if isinstance(value, ShadowTensor):
+        if isinstance(value, FakeTensor):
             number = self.numbers.get(id(value))
             if number is None:
                 constant = getattr(value, "constant", None)
@@ -388,13 +389,13 @@ def _collect(value: Any, into: set[int]) -> None:
 
 
 def _lift(value: Any) -> Any:
-    """Real tensors that torch made from Python data become shadows that remember them."""
-    if isinstance(value, ShadowTensor):
+    """Real tensors that torch made from Python data become fake tensors that remember them."""
+    if isinstance(value, FakeTensor):
         return value
     if isinstance(value, torch.Tensor):
-        shadow = ShadowTensor(value.detach().to(_META), value.device)
-        shadow.constant = value.detach().clone()
-        return shadow
+        fake = FakeTensor(value.detach().to(_META), value.device)
+        fake.constant = value.detach().clone()
+        return fake
     if isinstance(value, (tuple, list)):
         return type(value)(map(_lift, value)) if type(value) in (tuple, list) else tuple(map(_lift, value))
     if isinstance(value, dict):
@@ -437,8 +438,8 @@ class _FakeContext:
 
 def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: SizeEnv | None = None,
          named: Callable[[], None] | None = None) -> Any:
-    """Run an op on the meta tensors inside shadows and wrap what it returns. `capture` names sizes by data; `named` is
-    called where a shape rule of the program's did so."""
+    """Run an op on the meta tensors inside fake tensors and wrap what it returns. `capture` names sizes by data;
+    `named` is called where a shape rule of the program's did so."""
     facts = schema_facts(func)
     if None not in facts.returns and func.namespace not in ("aten", "prims"):  # no shape to be found out
         given = tuple(facts.argument(name, args, kwargs) for name in facts.returns if name is not None)
@@ -447,11 +448,11 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
     found = _run_by_rule(_STATIC if env is None else env, func, args, kwargs)
     if found is not _NO_RULE:
         return found
-    shadows: dict[int, ShadowTensor] = {}
+    fakes: dict[int, FakeTensor] = {}
     device = _result_device(args, kwargs)
-    meta_args = _unwrap(args, shadows)
-    meta_kwargs = {k: _unwrap(v, shadows) for k, v in kwargs.items()}
-    if "device" in meta_kwargs or not shadows and any(a.name == "device" for a in func._schema.arguments):
+    meta_args = _unwrap(args, fakes)
+    meta_kwargs = {k: _unwrap(v, fakes) for k, v in kwargs.items()}
+    if "device" in meta_kwargs or not fakes and any(a.name == "device" for a in func._schema.arguments):
         meta_kwargs["device"] = _META
     fake = fake_of(func)
     context = _FakeContext(capture)
@@ -469,7 +470,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
         result = _run_on_zeros(func, meta_args, kwargs, error)
     if context.has_named and named is not None:
         named()
-    return _wrap(result, shadows, device)
+    return _wrap(result, fakes, device)
 
 
 _NO_RULE = object()
@@ -499,7 +500,7 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
     except NotCovered:
         return _NO_RULE
     # what kind of number it is says nothing of its value
-    return _NO_RULE if _has_number(spec) else _shadows_of(spec, env)
+    return _NO_RULE if _has_number(spec) else _fakes_of(spec, env)
 
 
 def _has_number(spec: Any) -> bool:
@@ -515,10 +516,10 @@ def _specs(value: Any) -> Any:
     return plain(value)
 
 
-def _shadows_of(spec: Any, env: SizeEnv) -> Any:
+def _fakes_of(spec: Any, env: SizeEnv) -> Any:
     if isinstance(spec, TensorSpec):
-        return shadow_of(spec.with_(requires_grad=False), False, env)
-    return tuple(_shadows_of(s, env) for s in spec) if isinstance(spec, tuple) else None
+        return make_fake(spec.with_(requires_grad=False), False, env)
+    return tuple(_fakes_of(s, env) for s in spec) if isinstance(spec, tuple) else None
 
 
 def _environment(tree: Any) -> SizeEnv | None:
@@ -540,7 +541,7 @@ def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], erro
 
     def convert(value: Any) -> Any:
         nonlocal size
-        if isinstance(value, ShadowTensor):
+        if isinstance(value, FakeTensor):
             value = value.meta
         if isinstance(value, torch.Tensor):
             size += value.untyped_storage().nbytes()
@@ -576,42 +577,42 @@ def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.devic
     return found if found is not None else torch.device("cpu")
 
 
-def _unwrap(value: Any, shadows: dict[int, ShadowTensor]) -> Any:
-    if isinstance(value, ShadowTensor):
-        shadows[id(value.meta)] = value
+def _unwrap(value: Any, fakes: dict[int, FakeTensor]) -> Any:
+    if isinstance(value, FakeTensor):
+        fakes[id(value.meta)] = value
         return value.meta
     if isinstance(value, (tuple, list)):
         return (
-            type(value)(_unwrap(v, shadows) for v in value)
+            type(value)(_unwrap(v, fakes) for v in value)
             if type(value) in (tuple, list)
-            else tuple(_unwrap(v, shadows) for v in value)
+            else tuple(_unwrap(v, fakes) for v in value)
         )
     if isinstance(value, torch.Generator):
         return None
     return value
 
 
-def _wrap(value: Any, shadows: dict[int, ShadowTensor], device: torch.device) -> Any:
+def _wrap(value: Any, fakes: dict[int, FakeTensor], device: torch.device) -> Any:
     if isinstance(value, torch.Tensor):
-        known = shadows.get(id(value))
+        known = fakes.get(id(value))
         if known is not None:
             return known
         if value.is_nested or value.layout is not torch.strided or value.is_quantized:
             raise Uncapturable("unsupported_tensor", f"a result with layout {value.layout}")
-        shadow = ShadowTensor(value, device)
-        set_lazy_bits(shadow, value.is_conj(), value.is_neg())
-        return shadow
+        fake = FakeTensor(value, device)
+        set_lazy_bits(fake, value.is_conj(), value.is_neg())
+        return fake
     if isinstance(value, (tuple, list)):
         return (
-            type(value)(_wrap(v, shadows, device) for v in value)
+            type(value)(_wrap(v, fakes, device) for v in value)
             if type(value) in (tuple, list)
-            else tuple(_wrap(v, shadows, device) for v in value)
+            else tuple(_wrap(v, fakes, device) for v in value)
         )
     return value
 
 
 def _spec(value: Any) -> Any:
-    """The spec of a shadow. Autograd says whether it requires grad only after the op returned."""
+    """The spec of a fake tensor. Autograd says whether it requires grad only after the op returned."""
     if isinstance(value, torch.Tensor):
         return TensorSpec(
             value.dtype,

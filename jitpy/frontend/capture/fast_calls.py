@@ -20,7 +20,7 @@ from .schemas import SchemaFacts
 from .traced import DECLINED, StructPayload, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
@@ -59,7 +59,7 @@ _ALWAYS_NEW = frozenset(
 _HIDDEN_WRITES = frozenset({"aten::instance_norm", "aten::_batch_norm_impl_index"})
 
 
-def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The payload of the call, or DECLINED."""
     try:
         key = signature(fn, args, kwargs)
@@ -67,7 +67,7 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     except KeyError:
         if len(_PLANS) >= _LIMIT:
             _PLANS.clear()
-        plan = _PLANS[key] = _usable(make_plan(recorder.sizes, fn, args, kwargs))
+        plan = _PLANS[key] = _usable(make_plan(builder.sizes, fn, args, kwargs))
     except TypeError:
         return DECLINED
     if plan is None:
@@ -76,19 +76,19 @@ def run(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
     facts = plan.facts
     try:
         if facts.on_host:
-            result = _host_value(recorder, facts, bound, keywords)
+            result = _host_value(builder, facts, bound, keywords)
         elif plan.composite:
             lowering = LOWERINGS.get(facts.overload)
             if lowering is not None:
-                result = lowering(recorder, facts.overload, bound, keywords)
+                result = lowering(builder, facts.overload, bound, keywords)
             elif facts.overload in _ALWAYS_NEW:
-                result = recorder.record(facts.overload, bound, keywords)
+                result = builder.record(facts.overload, bound, keywords)
             else:
-                result = _by_aliasing(recorder, facts, bound, keywords)
+                result = _by_aliasing(builder, facts, bound, keywords)
         elif facts.mutated:
-            result = _write(recorder, facts, bound, keywords)
+            result = _write(builder, facts, bound, keywords)
         else:
-            result = recorder.record(facts.overload, bound, keywords)
+            result = builder.record(facts.overload, bound, keywords)
     except NotCovered:
         return DECLINED
     except (Uncapturable, AssertionError):
@@ -121,15 +121,15 @@ def _usable(plan: Plan | None) -> Plan | None:
     return plan
 
 
-def _host_value(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _host_value(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A question whose answer depends on data (equal, allclose): a number that the graph computes."""
     kind = _HOST_KINDS.get(str(facts.overload._schema.returns[0].type))
     if kind is None or len(facts.returns) != 1 or facts.overload not in _QUESTIONS:
         return DECLINED
     check = _QUESTIONS[facts.overload]
     if check is not None:
-        table.infer(table.get(check), recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
-    return recorder.record(facts.overload, args, kwargs, ScalarSpec(kind))
+        table.infer(table.get(check), builder.sizes, builder.to_node(args), builder.to_node(kwargs))
+    return builder.record(facts.overload, args, kwargs, ScalarSpec(kind))
 
 
 _HOST_KINDS = {"bool": bool, "int": int, "float": float}
@@ -139,29 +139,29 @@ _HOST_KINDS = {"bool": bool, "int": int, "float": float}
 _QUESTIONS: dict[Any, Any] = {_aten.equal.default: None, _aten.allclose.default: _aten.isclose.default}
 
 
-def _write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _write(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place call whose new value has the shape and (castable) dtype of its target; eager refuses others."""
     target: TracedTensor = args[0]
     if facts.overload is not _aten.copy_.default and not facts.inplace_view:
         call_args, call_kwargs = facts.functional_call(args, kwargs)
         spec = table.infer(
             table.get(facts.functional),
-            recorder.sizes,
-            recorder.seen_as_nodes(call_args),
-            recorder.seen_as_nodes(call_kwargs),
-            recorder.state.grad_enabled,
+            builder.sizes,
+            builder.seen_as_nodes(call_args),
+            builder.seen_as_nodes(call_kwargs),
+            builder.state.grad_enabled,
         )
         if type(spec) is not TensorSpec or spec.shape != target.shape or not torch.can_cast(spec.dtype, target.dtype):
             return DECLINED
     elif facts.overload is _aten.copy_.default:
-        table.infer(table.get(_aten.expand.default), recorder.sizes, (recorder.node(args[1]), target.shape), {})
-    return recorder.record(facts.overload, args, kwargs)
+        table.infer(table.get(_aten.expand.default), builder.sizes, (builder.node(args[1]), target.shape), {})
+    return builder.record(facts.overload, args, kwargs)
 
 
-def _by_aliasing(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _by_aliasing(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A composite op that the table knows: whole where its result is new memory, nothing where it is its argument."""
     op = table.get(facts.overload)
-    found = table.aliasing(op, recorder.sizes, recorder.to_node(args), recorder.to_node(kwargs))
+    found = table.aliasing(op, builder.sizes, builder.to_node(args), builder.to_node(kwargs))
     if found == "self":
         return args[0]
-    return recorder.record(facts.overload, args, kwargs) if found == "copy" else DECLINED
+    return builder.record(facts.overload, args, kwargs) if found == "copy" else DECLINED

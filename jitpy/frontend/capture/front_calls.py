@@ -6,7 +6,7 @@ the graph gives up a call (`codegen/checked.py`), the generators are put back an
 does not make the calls: what they return enters the graph as inputs, whose values are never known.
 
 A clock is read in front of the graph where no operation comes before it, else behind it (`late`), if none comes after
-it and the graph does not need what it says. That is a bet; where it is lost, another graph begins at the clock.
+it and the graph does not need what it says. That is a assumption; where it is lost, another graph begins at the clock.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 from jitpy.ir import Node, Op, ScalarSpec
 
 from ...ir.failures import cannot_raise
-from ..breaks import GraphBreak, Restart
+from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import CallSource
 from ..values.base import ConstValue, ListValue, PyValue, RangeValue, ScalarValue, SymValue, TupleValue, Value
 from .traced import GraphInput, TracedScalar
 
 if TYPE_CHECKING:
-    from ..interpreter.interpreter import Executor
-    from .graph_builder import Recorder
+    from ..interpreter.interpreter import Interpreter
+    from .graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,19 +58,19 @@ def _same(value: Any) -> Any:
 _INT = Op("py.drawn", _same, kind="host")
 
 
-def new_source(ex: Executor, function: Callable[..., Any], late: bool = False) -> CallSource:
+def new_source(interp: Interpreter, function: Callable[..., Any], late: bool = False) -> CallSource:
     """A place for one more result."""
-    number = sum(max(1, len(call.results)) for call in ex.front_calls)
+    number = sum(max(1, len(call.results)) for call in interp.front_calls)
     return CallSource(number, f"{getattr(function, '__name__', 'call')}()", late)
 
 
-def number_input(recorder: Recorder, kind: type, source: CallSource, bounds: tuple[Any, Any] | None) -> ScalarValue:
+def number_input(builder: GraphBuilder, kind: type, source: CallSource, bounds: tuple[Any, Any] | None) -> ScalarValue:
     """A graph input that brings a number which a call returned, within `bounds` where these are known."""
-    node = recorder.graph.add_input(ScalarSpec(kind), kind.__name__, source=source)
+    node = builder.graph.add_input(ScalarSpec(kind), kind.__name__, source=source)
     found = TracedScalar(node)
-    recorder._inputs.append(GraphInput(None, source, found))
+    builder._inputs.append(GraphInput(None, source, found))
     if kind is int:
-        node = recorder.graph.add(_INT, (node,), {}, ScalarSpec(int), recorder.loc, grad_enabled=False)
+        node = builder.graph.add(_INT, (node,), {}, ScalarSpec(int), builder.loc, grad_enabled=False)
         found = TracedScalar(node)
     if bounds is not None:
         node.meta["bounds"] = bounds
@@ -127,20 +127,20 @@ def _calls_behind(*values: Any) -> set[CallSource]:
     return found
 
 
-def lost_bet(ex: Executor) -> Restart | None:
+def violated_assumption(interp: Interpreter) -> RestartAnalysis | None:
     """What to do where a clock is read behind the graph that has to be read in its middle."""
-    late = [call for call in ex.front_calls if call.late]
-    nodes = ex.recorder.graph.nodes if late else []
+    late = [call for call in interp.front_calls if call.late]
+    nodes = interp.builder.graph.nodes if late else []
     asked: set[CallSource] = set()
     for node in nodes:
         told = {source for source in _calls_behind(*node.input_nodes()) if source.late}
         if told and (node.op.kind != "host" or node.op is not _INT and not cannot_raise(node.op)
                      or isinstance(node.spec, ScalarSpec) and node.spec.expr is not None):
             asked |= told
-    asked |= _calls_behind(*ex.recorder.graph.outputs)
+    asked |= _calls_behind(*interp.builder.graph.outputs)
     for call in late:
         if not asked.isdisjoint(call.results) or any(node.op.kind != "host" for node in nodes[call.position:]):
-            return Restart(call.step, GraphBreak("clock", f"{call.results[0]}", split=True))
+            return RestartAnalysis(call.step, GraphBreak("clock", f"{call.results[0]}", split=True))
     return None
 
 
@@ -155,55 +155,55 @@ def function_of(node: Any) -> Callable[..., Any] | None:
     return None if node.op is _INT else node.op.target
 
 
-def is_loadable(ex: Executor, value: Value) -> bool:
+def is_loadable(interp: Interpreter, value: Value) -> bool:
     """Whether a value can be had in front of the graph, as it is now."""
     if isinstance(value, ConstValue):
         return True
     if isinstance(value, SymValue):
-        return not ex.world.sizes.is_unbacked(value.expr)
+        return not interp.context.sizes.is_unbacked(value.expr)
     if isinstance(value, ScalarValue):
         known = value.traced.known
         return known is not None and value.source is not None or is_in_front(value.traced.node)
     if isinstance(value, PyValue):
         return value.source is not None
     if isinstance(value, RangeValue):
-        return is_constant(ex, value)
+        return is_constant(interp, value)
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return all(is_loadable(ex, ex.world.force(item)) for item in value.items)
+        return all(is_loadable(interp, interp.context.force(item)) for item in value.items)
     return False
 
 
-def frozen(ex: Executor, value: Value) -> Value:
+def frozen(interp: Interpreter, value: Value) -> Value:
     """The value with lists as they are now."""
     if isinstance(value, ListValue):
-        return ListValue([frozen(ex, ex.world.force(item)) for item in value.items])
+        return ListValue([frozen(interp, interp.context.force(item)) for item in value.items])
     if isinstance(value, TupleValue):
-        return TupleValue([frozen(ex, ex.world.force(item)) for item in value.items])
+        return TupleValue([frozen(interp, interp.context.force(item)) for item in value.items])
     return value
 
 
-def example(ex: Executor, value: Value) -> Any:
+def example(interp: Interpreter, value: Value) -> Any:
     """What stands for an argument while tracing asks what a call returns."""
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, SymValue):
-        return ex.world.sizes.hint(value.expr)
+        return interp.context.sizes.hint(value.expr)
     if isinstance(value, ScalarValue):
         if value.traced.known is not None:
             return value.traced.known.value
         return 1 if value.cls is int else value.cls(0.5)
     if isinstance(value, (TupleValue, ListValue)):
-        return value.cls(example(ex, ex.world.force(item)) for item in value.items)
+        return value.cls(example(interp, interp.context.force(item)) for item in value.items)
     if isinstance(value, RangeValue):
-        return range(*(example(ex, bound) for bound in _bounds(value)))
+        return range(*(example(interp, bound) for bound in _bounds(value)))
     assert isinstance(value, PyValue)
     return value.obj
 
 
-def is_constant(ex: Executor, value: Value) -> bool:
+def is_constant(interp: Interpreter, value: Value) -> bool:
     """Whether a value is the same at each call."""
     if isinstance(value, (TupleValue, ListValue)):
-        return all(is_constant(ex, ex.world.force(item)) for item in value.items)
+        return all(is_constant(interp, interp.context.force(item)) for item in value.items)
     if isinstance(value, RangeValue):
         return all(isinstance(bound, ConstValue) for bound in _bounds(value))
     return isinstance(value, ConstValue)
@@ -213,10 +213,10 @@ def _bounds(value: RangeValue) -> tuple[Value, Value, Value]:
     return value.start, value.stop, value.step
 
 
-def make(ex: Executor, call: FrontCall) -> None:
+def make(interp: Interpreter, call: FrontCall) -> None:
     """Have a call made in front of the graph."""
-    ex.front_calls.append(call)
-    ex.world.writes += 1
+    interp.front_calls.append(call)
+    interp.context.writes += 1
 
 
 def reads_late(node: Any) -> bool:

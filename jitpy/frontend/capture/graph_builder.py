@@ -1,4 +1,4 @@
-"""The recorder: turns the torch calls of a traced frame into graph nodes.
+"""The graph builder: turns the torch calls of a traced frame into graph nodes.
 
 The graph is functional. A tensor of the program is a `TracedTensor` that knows its storage; a write replaces the
 storage's value and brings aliases up to date when they are read again. What the program did to its inputs becomes
@@ -68,7 +68,7 @@ from .number_checks import (
 )
 from .parameters import Parameters
 from .schemas import SchemaFacts, has_size_rule, makes_quantised, schema_facts
-from .speculation import Bets
+from .speculation import Speculation
 from .strided_views import strided_base
 from .traced import (
     Finished,
@@ -88,7 +88,7 @@ _ATTENTION = table.get(_aten.scaled_dot_product_attention.default)
 
 __all__ = [
     "Finished",
-    "Recorder",
+    "GraphBuilder",
     "StructPayload",
     "TracedScalar",
     "TracedTensor",
@@ -111,7 +111,7 @@ _NOT_OUTSIDE = "an inference tensor is changed outside inference mode"
 Mark = tuple[int, int, int, int, int]
 
 
-class Recorder:
+class GraphBuilder:
     """Records one graph.
 
     `sizes` and `guards` receive the size relations and the facts that recording relies on.
@@ -138,7 +138,7 @@ class Recorder:
         #: floats that are inputs of the graph, by place; and those whose values the program asked for, with the reason
         self.float_inputs: dict[Source, TracedScalar] = {}
         self.pinned: dict[Source, str] = {}
-        #: see `World.need`
+        #: see `TraceContext.need`
         self.need: Callable[[Any, int, str], None] | None = None
         #: sizes that depend on data, as numbers of the graph
         self.size_numbers: dict[Any, TracedScalar] = {}
@@ -155,7 +155,7 @@ class Recorder:
         #: what backward passes have run through
         self.history = History(self)
         #: what is taken for granted of histories, and the step at which to break where that turns out wrong
-        self.bets = Bets(self)
+        self.speculation = Speculation(self)
         #: parameters that the program has made
         self.parameters = Parameters(self)
         self.inference = InferenceBlocks(self)
@@ -198,16 +198,16 @@ class Recorder:
         that it is what an autograd function has computed under no_grad and gets its history from that."""
         storage = value.storage
         if storage.frozen:
-            self.bets.check_view(value)
+            self.speculation.check_view(value)
         if value.generation != storage.generation:
             if storage.split:
-                self.bets.check_date(value)
+                self.speculation.check_date(value)
             self._refresh(value)
         if storage.lost_grad and self.state.grad_enabled and not value.is_detached and not detached:
-            self.bets.begin_again(storage)
+            self.speculation.begin_again(storage)
             self._refresh(value)
         if value.stands_for is not None and self.state.grad_enabled and not detached:
-            self.bets.begin_at_data(value)
+            self.speculation.begin_at_data(value)
         if self.state.grad_enabled and not detached and not self._only_looks:
             if value.unasked:
                 value.is_leaf = self.ask_leaf(value)
@@ -242,7 +242,7 @@ class Recorder:
         was written to an input, which the graph would keep by itself."""
         spoiled = keepers(self, storage.values, self._first_grad_node or 0, storage.writers)
         at = storage.written_at if storage.input is not None else None
-        self.bets.spoil(spoiled, ".data = ... on a tensor that autograd keeps for the backward pass", at)
+        self.speculation.spoil(spoiled, ".data = ... on a tensor that autograd keeps for the backward pass", at)
 
     def _refresh(self, value: TracedTensor, view: Callable[[ViewStep, Node], Node] | None = None,
                  owner: Node | None = None) -> None:
@@ -563,7 +563,7 @@ class Recorder:
             raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
         if facts.overload is _aten.detach_.default:
             raise Uncapturable("unsupported_op", f"{facts.overload}")
-        if self.bets.is_leaf(target) or target in self.parameters.data:
+        if self.speculation.is_leaf(target) or target in self.parameters.data:
             raise Uncapturable("unsupported_op", f"{facts.overload} changes the sizes of a tensor that requires grad")
         if self.state.grad_enabled and target.chain and not target.is_detached and (
             target.spec.requires_grad or target.storage.base.tensor.requires_grad
@@ -639,7 +639,7 @@ class Recorder:
             storage.lost_at = self.step()
         storage.seen += not (target.is_data or unseen)
         if not target.is_detached and keeps_result(self, writer, written):
-            self.bets.keep(storage, written, writer)
+            self.speculation.keep(storage, written, writer)
         if storage.history is None and storage.input is not None and new.tensor.requires_grad and not lost:
             storage.history = self.step()
         before = levels[0] if storage.input is None else self.graph.inputs[storage.input]
@@ -681,7 +681,7 @@ class Recorder:
             raise Uncapturable("input_mutation", "a write to a view that was made under no_grad")
         if storage.frozen:
             raise Uncapturable("unsupported_op", "a write to memory of a tensor that was told to require grad")
-        if self.bets.counts_versions(target):
+        if self.speculation.counts_versions(target):
             raise Uncapturable("unsupported_op", "a write to a tensor whose .data was assigned")
         base = storage.base.tensor
         if storage.leaf is target and spec.requires_grad and grad:
@@ -689,13 +689,13 @@ class Recorder:
         if base.requires_grad and (not grad or target.is_detached):
             # An input's copy-back is made with grad mode or without: not one after the other.
             if storage.input is None or any(
-                node.tensor.requires_grad and node not in self.bets.leaves for node in storage.values[1:]
+                node.tensor.requires_grad and node not in self.speculation.leaves for node in storage.values[1:]
             ):
                 raise Uncapturable(
                     "unsupported_op", "a write under no_grad or through detach() to a tensor that requires grad"
                 )
         if storage.split:
-            self.bets.outdate(target)
+            self.speculation.outdate(target)
         if target.is_detached:
             if value.tensor.requires_grad:
                 raise Uncapturable("unsupported_op", "a write of a value that requires grad through detach()")
@@ -747,7 +747,7 @@ class Recorder:
             spoiled = [node for node in spoiled if node.op.target not in WRITES_STATISTICS]
         # what was written to an input, and is kept, is to be in its memory when that is written to through `.data`
         at = storage.written_at if is_data and storage.input is not None else None
-        self.bets.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass", at)
+        self.speculation.spoil(spoiled, "a write to a tensor that autograd keeps for the backward pass", at)
 
     def memory_of(self, index: int) -> int:
         """The address of what holds an input's memory."""

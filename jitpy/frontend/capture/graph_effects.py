@@ -18,59 +18,59 @@ from .schemas import SchemaFacts
 from .traced import TracedTensor, Uncapturable, tensors_in
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 
-def record_effect(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def record_effect(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A call of what returns nothing."""
-    op = recorder.op(overload)
+    op = builder.op(overload)
     if is_effect(op):
-        if recorder.sizes.has_unbacked:
+        if builder.sizes.has_unbacked:
             raise Uncapturable("unsupported_op", f"{overload}, which has effects, beside sizes that depend on data")
-        note_act(recorder, overload)
-    recorder.graph.add(op, recorder.to_node(args), recorder.to_node(kwargs), None, recorder.loc,
-                       grad_enabled=recorder.state.grad_enabled)
+        note_act(builder, overload)
+    builder.graph.add(op, builder.to_node(args), builder.to_node(kwargs), None, builder.loc,
+                       grad_enabled=builder.state.grad_enabled)
 
 
-def check_write(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_write(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Whether an op of the program's that writes may be recorded: not where autograd has a say."""
     targets = tensors_in([facts.argument(name, args, kwargs) for name in facts.mutated])
-    if recorder.state.transforms:
+    if builder.state.transforms:
         raise Uncapturable("unsupported_op", f"{facts.overload} writes, under a transform that may not know how")
-    if recorder.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs))):
+    if builder.state.grad_enabled and any(t.spec.requires_grad for t in tensors_in((args, kwargs))):
         raise Uncapturable("unsupported_op", f"{facts.overload} writes, and takes tensors that require grad")
     if any(target.storage.input is not None for target in targets):
-        note_act(recorder, facts.overload)
+        note_act(builder, facts.overload)
 
 
-def record_write(recorder: Recorder, facts: SchemaFacts, functional: Any, args: tuple[Any, ...],
+def record_write(builder: GraphBuilder, facts: SchemaFacts, functional: Any, args: tuple[Any, ...],
                  kwargs: dict[str, Any], spec: Any) -> Any:
     """A call of an op of the program's that writes, as `functional`, which writes to copies."""
-    targets = [at(args, kwargs, path) for path in in_place_of(recorder.op(functional)).paths]  # type: ignore[union-attr]
-    nodes, named = recorder.to_node(args), recorder.to_node(kwargs)
+    targets = [at(args, kwargs, path) for path in in_place_of(builder.op(functional)).paths]  # type: ignore[union-attr]
+    nodes, named = builder.to_node(args), builder.to_node(kwargs)
     op, call_args, call_kwargs, wholes = on_memory(
-        recorder, recorder.op(functional), nodes, named, targets, list(tensors_in((args, kwargs))))
+        builder, builder.op(functional), nodes, named, targets, list(tensors_in((args, kwargs))))
     if op.target is functional:
-        node = recorder.emit(functional, call_args, call_kwargs, spec)
+        node = builder.emit(functional, call_args, call_kwargs, spec)
     else:
-        made = spec if spec is not None else table.infer(op, recorder.sizes, call_args, call_kwargs, False)
+        made = spec if spec is not None else table.infer(op, builder.sizes, call_args, call_kwargs, False)
         fresh = made[: len(made) - len(targets)] if isinstance(made, tuple) else ()
         new = tuple(whole.storage.base.tensor.with_(requires_grad=False, offset=0) if whole is not target else
                     target.spec.with_(requires_grad=False, offset=0)
                     for target, whole in zip(targets, wholes, strict=True))
-        node = recorder.graph.add(op, call_args, call_kwargs, (*fresh, *new), recorder.loc,
-                                  grad_enabled=recorder.state.grad_enabled)
+        node = builder.graph.add(op, call_args, call_kwargs, (*fresh, *new), builder.loc,
+                                  grad_enabled=builder.state.grad_enabled)
     count = 1 if type(node.spec) is TensorSpec else len(node.spec)  # type: ignore[arg-type]
-    parts = [node] if type(node.spec) is TensorSpec else [recorder._part(node, k) for k in range(count)]
-    results = [recorder.fresh(part) for part in parts[: count - len(targets)]]
+    parts = [node] if type(node.spec) is TensorSpec else [builder._part(node, k) for k in range(count)]
+    results = [builder.fresh(part) for part in parts[: count - len(targets)]]
     for whole, part in zip(wholes, parts[count - len(targets):], strict=True):
-        recorder.write(whole, part)
+        builder.write(whole, part)
     given = {name: facts.argument(name, args, kwargs) for name in facts.returns if name is not None}
     ordered = [results.pop(0) if name is None else given[name] for name in facts.returns]
     return ordered[0] if len(ordered) == 1 else tuple(ordered) or None
 
 
-def on_memory(recorder: Recorder, op: Op, args: Any, kwargs: Any, targets: list[TracedTensor],
+def on_memory(builder: GraphBuilder, op: Op, args: Any, kwargs: Any, targets: list[TracedTensor],
               others: list[TracedTensor]) -> tuple[Op, Any, Any, list[TracedTensor]]:
     """A call of an op with the facet `in_place` that writes to views, as one that writes to what they show,
     and what is written then; the call itself where there are none. Its arguments are nodes already. `others` are all
@@ -96,21 +96,21 @@ def on_memory(recorder: Recorder, op: Op, args: Any, kwargs: Any, targets: list[
         args, kwargs = through_views.put(args, kwargs, path, base)
         spec = target.spec
         geometries.append((spec.shape, spec.stride, spec.offset - memory.offset, memory.stride))
-        wholes.append(TracedTensor(recorder, storage, (), base, base.tensor))
+        wholes.append(TracedTensor(builder, storage, (), base, base.tensor))
     if not any(geometries):
         return op, args, kwargs, targets
     return through_views.through_views(op), (args, kwargs, tuple(geometries)), {}, wholes
 
 
-def note_act(recorder: Recorder, what: Any) -> None:
+def note_act(builder: GraphBuilder, what: Any) -> None:
     """The graph will do what cannot be undone, so that plain Python cannot make up for it where it fails."""
-    if recorder.handles_errors:
+    if builder.handles_errors:
         raise Uncapturable("unsupported_op", f"{what} behind operations whose errors the program handles")
-    recorder.acts = True
+    builder.acts = True
 
 
-def may_handle(recorder: Recorder, acts: bool) -> bool:
+def may_handle(builder: GraphBuilder, acts: bool) -> bool:
     """Whether the program may handle errors of a call that is to be recorded (`acts`: it does what cannot be undone):
     plain Python does that, when the graph has failed."""
-    recorder.handles_errors = True
-    return not (acts or recorder.acts)
+    builder.handles_errors = True
+    return not (acts or builder.acts)

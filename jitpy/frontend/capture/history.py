@@ -18,7 +18,7 @@ from jitpy.ir.alias import hidden_history, needs_grad
 from .autograd_facts import keeps_anything
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _DETACH = torch.ops.aten.detach.default
 
@@ -34,8 +34,8 @@ TWICE = (
 class History:
     """The nodes that backward passes have run through, without `retain_graph`."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._builder = builder
         self.freed: frozenset[Node] = frozenset()
         #: those that functions of `torch.autograd.functional` have asked for
         self.functional_passes = 0
@@ -44,7 +44,7 @@ class History:
     def free(self, nodes: Iterable[Node]) -> None:
         """A backward pass has run through `nodes`."""
         before = self.freed
-        self._recorder._journal.append(lambda: setattr(self, "freed", before))
+        self._builder._journal.append(lambda: setattr(self, "freed", before))
         self.freed = before.union(node for node in nodes if node.op is not INPUT)
 
     def is_spent(self, nodes: Iterable[Node]) -> bool:
@@ -54,7 +54,7 @@ class History:
     def _keeps_anything(self, node: Node) -> bool:
         found = self._keeps.get(node)
         if found is None:
-            found = self._keeps[node] = keeps_anything(self._recorder, node)
+            found = self._keeps[node] = keeps_anything(self._builder, node)
         return found
 
     def inputs_if_gone(self, node: Node) -> list[Node] | None:
@@ -63,9 +63,9 @@ class History:
             return None
         from jitpy.autograd.reverse import active_nodes
 
-        graph = self._recorder.graph
+        graph = self._builder.graph
         inputs = [n for n in graph.inputs if needs_grad(n.spec)]
-        active = active_nodes(graph.nodes, [*inputs, *self._recorder.bets.leaves], [node])
+        active = active_nodes(graph.nodes, [*inputs, *self._builder.speculation.leaves], [node])
         return [n for n in inputs if n in active] if self.is_spent(active) else None
 
 

@@ -19,79 +19,79 @@ from ..models.arrays.array_values import is_array_source
 from .traced import GraphInput, Storage, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 #: Tensor classes that behave as plain tensors.
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def make_tensor_input(
-    recorder: Recorder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
+    builder: GraphBuilder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
 ) -> TracedTensor:
-    """See `Recorder.tensor_input`."""
-    known = recorder._by_id.get(id(tensor))
+    """See `GraphBuilder.tensor_input`."""
+    known = builder._by_id.get(id(tensor))
     if known is not None:
-        first = recorder._inputs[known.storage.input].source  # type: ignore[index]
+        first = builder._inputs[known.storage.input].source  # type: ignore[index]
         if first != source:
-            recorder.guards.add(source, "same", first)
+            builder.guards.add(source, "same", first)
         return known
     check_kind(tensor)
     leaf = None if _is_kept_up(tensor) else ask_leaf(tensor)
-    index = len(recorder.graph.inputs)
+    index = len(builder.graph.inputs)
     memory = tensor.untyped_storage()._cdata
-    sharers = recorder._storages.get(memory, [])
-    relatives = (*sharers, *related_views(recorder, tensor), *sharing_arrays(recorder, tensor, source))
-    if any(recorder._inputs[i].payload.storage.written for i in relatives):
+    sharers = builder._storages.get(memory, [])
+    relatives = (*sharers, *related_views(builder, tensor), *sharing_arrays(builder, tensor, source))
+    if any(builder._inputs[i].payload.storage.written for i in relatives):
         raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
-    guard, spec = describe(recorder, tensor, source, dims)
-    recorder.guards.add(source, "tensor", guard)
+    guard, spec = describe(builder, tensor, source, dims)
+    builder.guards.add(source, "tensor", guard)
     unrecorded = bool(leaf) and is_unrecorded(tensor)
     if unrecorded:
-        recorder.guards.add(source, "python", is_unrecorded, "a view that was made under no_grad")
+        builder.guards.add(source, "python", is_unrecorded, "a view that was made under no_grad")
         spec = spec.with_(requires_grad=False)
-    node = recorder.graph.add_input(
+    node = builder.graph.add_input(
         spec, short_name(source), source=source, is_parameter=isinstance(tensor, torch.nn.Parameter)
     )
-    payload = TracedTensor(recorder, Storage(node, index), (), node, spec, is_leaf=leaf)
+    payload = TracedTensor(builder, Storage(node, index), (), node, spec, is_leaf=leaf)
     payload.storage.unrecorded = unrecorded
-    recorder._inputs.append(GraphInput(tensor, source, payload))
-    recorder._by_id[id(tensor)] = payload
-    recorder._storages[memory] = [*sharers, index]
+    builder._inputs.append(GraphInput(tensor, source, payload))
+    builder._by_id[id(tensor)] = payload
+    builder._storages[memory] = [*sharers, index]
     base = tensor._base
-    views = recorder._views.get(id(base), [])
+    views = builder._views.get(id(base), [])
     if base is not None:
-        recorder._views[id(base)] = [*views, index]
+        builder._views[id(base)] = [*views, index]
 
     def undo() -> None:
-        del recorder._by_id[id(tensor)]
-        recorder._storages[memory] = sharers
+        del builder._by_id[id(tensor)]
+        builder._storages[memory] = sharers
         if base is not None:
-            recorder._views[id(base)] = views
+            builder._views[id(base)] = views
 
-    recorder._journal.append(undo)
+    builder._journal.append(undo)
     return payload
 
 
-def related_views(recorder: Recorder, tensor: torch.Tensor) -> list[int]:
+def related_views(builder: GraphBuilder, tensor: torch.Tensor) -> list[int]:
     """The inputs that are, to autograd, views of one tensor with this one, or that tensor: a write to one makes the
     histories of all others anew, also where `.data = ...` has given them other memory."""
     base = tensor if tensor._base is None else tensor._base
-    found = list(recorder._views.get(id(base), ()))
-    known = recorder._by_id.get(id(base))
+    found = list(builder._views.get(id(base), ()))
+    known = builder._by_id.get(id(base))
     if known is not None and known.storage.input is not None:
         found.append(known.storage.input)
     return found
 
 
-def sharing_arrays(recorder: Recorder, tensor: torch.Tensor, source: Source) -> list[int]:
+def sharing_arrays(builder: GraphBuilder, tensor: torch.Tensor, source: Source) -> list[int]:
     """The inputs that are in the same memory as this one without a common storage: one of them is an array."""
     is_array = is_array_source(source)
-    if not is_array and not recorder.has_arrays:
+    if not is_array and not builder.has_arrays:
         return []
-    recorder.has_arrays = True
+    builder.has_arrays = True
     begin, end = memory_range(tensor)
     found = []
-    for i, entry in enumerate(recorder._inputs):
+    for i, entry in enumerate(builder._inputs):
         if isinstance(entry.value, torch.Tensor) and entry.value is not tensor and (
                 is_array or is_array_source(entry.source)):
             low, high = memory_range(entry.value)
@@ -151,7 +151,7 @@ def check_kind(tensor: torch.Tensor) -> None:
 
 
 def describe(
-    recorder: Recorder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
+    builder: GraphBuilder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
 ) -> tuple[TensorGuard, TensorSpec]:
     """The guard and the spec of an input, with symbols for its dynamic axes."""
     sizes: list[Dim] = list(tensor.shape)
@@ -160,8 +160,8 @@ def describe(
         for axis, dim in enumerate(dims):
             kind, low, high = dim if isinstance(dim, tuple) else (dim, None, None)
             if kind == "dynamic" and sizes[axis] >= 2:
-                symbol = recorder.sizes.new_symbol(tensor.shape[axis], source, axis, max(low or 2, 2), high)
-                info = recorder.sizes.symbols[symbol]
+                symbol = builder.sizes.new_symbol(tensor.shape[axis], source, axis, max(low or 2, 2), high)
+                info = builder.sizes.symbols[symbol]
                 info.marked = isinstance(dim, tuple)
                 ranges.append((symbol, info.low, info.high))
                 sizes[axis] = symbol
@@ -285,13 +285,13 @@ def has_view_kind(kind: Any) -> Callable[[torch.Tensor], bool]:
     return has_kind
 
 
-def guard_history(recorder: Recorder, entry: GraphInput, why: str) -> None:
+def guard_history(builder: GraphBuilder, entry: GraphInput, why: str) -> None:
     """Guard whether a tensor from outside that requires grad is a leaf, a view of one, and which kind of view."""
     tensor: torch.Tensor = entry.value
     if not entry.payload.storage.unrecorded:  # of which that is guarded
-        recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, why)
-    recorder.guards.add(entry.source, "python", shows_leaf if shows_leaf(tensor) else shows_no_leaf, why)
-    recorder.guards.add(entry.source, "python", has_view_kind(view_kind(tensor)), why)
+        builder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, why)
+    builder.guards.add(entry.source, "python", shows_leaf if shows_leaf(tensor) else shows_no_leaf, why)
+    builder.guards.add(entry.source, "python", has_view_kind(view_kind(tensor)), why)
 
 
 def views_require_grad(tensor: torch.Tensor) -> bool:
@@ -305,7 +305,7 @@ def views_require_none(tensor: torch.Tensor) -> bool:
     return not views_require_grad(tensor)
 
 
-def check_write_under_grad(recorder: Recorder, entry: GraphInput, target: TracedTensor) -> None:
+def check_write_under_grad(builder: GraphBuilder, entry: GraphInput, target: TracedTensor) -> None:
     """An in-place operation on an input or a view of it, recorded by autograd. Raises UserError where eager would."""
     real: torch.Tensor = entry.value
     if any(step.multi for step in target.chain) or real._base is not None and _creation_meta(real) != _PLAIN_VIEW:
@@ -315,4 +315,4 @@ def check_write_under_grad(recorder: Recorder, entry: GraphInput, target: Traced
         raise UserError(RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation."))
     if not takes_writes(real):
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
-    recorder.guards.add(entry.source, "python", takes_writes, "an in-place operation")
+    builder.guards.add(entry.source, "python", takes_writes, "an in-place operation")

@@ -13,39 +13,39 @@ from .overlap import apart
 from .traced import TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 
-def record_launch(recorder: Recorder, name: str, make: Callable[[list[Any]], tuple[Op, tuple[int, ...]]],
+def record_launch(builder: GraphBuilder, name: str, make: Callable[[list[Any]], tuple[Op, tuple[int, ...]]],
                   grids: Any, tensors: list[TracedTensor], numbers: list[Any]) -> None:
     """Put a launch into the graph. `make(numbers)` gives its op, and which tensors it writes to.
 
     Autograd does not see what a kernel writes: neither a history nor a version.
     """
-    mark = recorder.checkpoint()
-    grad = recorder.state.grad_enabled
+    mark = builder.checkpoint()
+    grad = builder.state.grad_enabled
     try:
-        if recorder.state.transforms:
+        if builder.state.transforms:
             raise Uncapturable("unsupported_op", f"{name} under a transform")
-        numbers = recorder.to_node(numbers)
+        numbers = builder.to_node(numbers)
         op, written = make(numbers)
         targets = [tensors[place] for place in written]
-        _check(recorder, name, tensors, targets)
-        recorder.state.set("grad_enabled", False)
-        nodes = tuple([recorder.node(tensor, detached=True) for tensor in tensors])
-        call = recorder.to_node(grids), nodes, tuple(numbers)
-        op, args, kwargs, targets = on_memory(recorder, op, call, {}, targets, tensors)
-        node = recorder.graph.add(op, args, kwargs, table.infer(op, recorder.sizes, args, kwargs, False), recorder.loc,
+        _check(builder, name, tensors, targets)
+        builder.state.set("grad_enabled", False)
+        nodes = tuple([builder.node(tensor, detached=True) for tensor in tensors])
+        call = builder.to_node(grids), nodes, tuple(numbers)
+        op, args, kwargs, targets = on_memory(builder, op, call, {}, targets, tensors)
+        node = builder.graph.add(op, args, kwargs, table.infer(op, builder.sizes, args, kwargs, False), builder.loc,
                                   name=name, grad_enabled=False)
         for number, target in enumerate(targets):
-            recorder.write(target, recorder._part(node, number), unseen=True)
-        recorder.state.set("grad_enabled", grad)
+            builder.write(target, builder._part(node, number), unseen=True)
+        builder.state.set("grad_enabled", grad)
     except Uncapturable:
-        recorder.rollback(mark)
+        builder.rollback(mark)
         raise
 
 
-def _check(recorder: Recorder, name: str, tensors: list[TracedTensor], targets: list[TracedTensor]) -> None:
+def _check(builder: GraphBuilder, name: str, tensors: list[TracedTensor], targets: list[TracedTensor]) -> None:
     for tensor in tensors:
         if True in tensor.lazy_bits:
             raise Uncapturable("unsupported_op", f"{name} of a tensor whose conjugation or negation is pending")
@@ -57,4 +57,4 @@ def _check(recorder: Recorder, name: str, tensors: list[TracedTensor], targets: 
         if has_history and (target.storage.input is None or not target.is_leaf or target.chain):
             raise Uncapturable("unsupported_op", f"{name} writes to a tensor that has a history")
         if target.storage.input is not None:
-            note_act(recorder, name)
+            note_act(builder, name)

@@ -13,12 +13,12 @@ from . import aliasing
 from .traced import Storage, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
 
-def conform(recorder: Recorder, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:
+def conform(builder: GraphBuilder, value: Node, target: TracedTensor, spec: TensorSpec) -> Node:
     """`value` in the dtype and layout of the tensor that receives it."""
     have = value.tensor
     if have.dtype != spec.dtype:
@@ -30,54 +30,54 @@ def conform(recorder: Recorder, value: Node, target: TracedTensor, spec: TensorS
         raise Uncapturable("unsupported_op", "a write across devices")
     if have.dtype == spec.dtype and (target.chain or stays(have, spec, target.storage)):
         return value
-    return copy_into(recorder, value, spec, target)
+    return copy_into(builder, value, spec, target)
 
 
-def copy_into(recorder: Recorder, value: Node, spec: TensorSpec, old: TracedTensor) -> Node:
+def copy_into(builder: GraphBuilder, value: Node, spec: TensorSpec, old: TracedTensor) -> Node:
     """A fresh copy of `value` with the shape, dtype, device and, unless `old` is a view, the strides of `spec`."""
     have = value.tensor
     contiguous = {"memory_format": torch.contiguous_format}
     if len(have.shape) != len(spec.shape) or have.shape != spec.shape:
-        value = recorder.emit(_aten.expand.default, (value, spec.shape), {})
+        value = builder.emit(_aten.expand.default, (value, spec.shape), {})
     order = list(range(spec.ndim))
     if spec.stride != contiguous_stride(spec.shape):  # on axes of size 1, too, which layouts do not depend on
-        dense = dense_order(recorder.sizes, spec)
+        dense = dense_order(builder.sizes, spec)
         own = old.storage.input is None and not old.chain
         if dense is not None and not (own and _ordered_strides(spec.shape, dense) != spec.stride):
             order = dense
         elif own or not old.chain and not spec.is_contiguous():
-            if have.requires_grad and recorder.state.grad_enabled:
-                return recorder.emit("ir.in_layout_of", (recorder.node(old), value), {},
+            if have.requires_grad and builder.state.grad_enabled:
+                return builder.emit("ir.in_layout_of", (builder.node(old), value), {},
                                      spec.with_(requires_grad=True, offset=0))
-            return recorder.emit(_aten.copy.default, (recorder.node(old), value), {}, spec.with_(requires_grad=False))
+            return builder.emit(_aten.copy.default, (builder.node(old), value), {}, spec.with_(requires_grad=False))
     permuted = order != sorted(order)
     if permuted:
-        value = recorder.emit(_aten.permute.default, (value, order), {})
+        value = builder.emit(_aten.permute.default, (value, order), {})
     if have.dtype != spec.dtype or have.device != spec.device:
-        value = recorder.emit(
+        value = builder.emit(
             _aten._to_copy.default, (value,), {"dtype": spec.dtype, "device": spec.device, **contiguous}
         )
     else:
-        value = recorder.emit(_aten.clone.default, (value,), contiguous)
+        value = builder.emit(_aten.clone.default, (value,), contiguous)
     if permuted:
         inverse = [order.index(axis) for axis in range(spec.ndim)]
-        value = recorder.emit(_aten.permute.default, (value, inverse), {})
+        value = builder.emit(_aten.permute.default, (value, inverse), {})
     return value
 
 
-def with_history(recorder: Recorder, old: Node, value: Node) -> Node:
+def with_history(builder: GraphBuilder, old: Node, value: Node) -> Node:
     """`value` written over all of `old`: eager keeps that in the autograd graph, with a gradient of zero."""
     if not old.tensor.ndim:
         raise Uncapturable("unsupported_op", "a value written over a 0-dim tensor that requires grad")
-    return aliasing.scatter_along(recorder, _aten.slice_scatter.default, old, value, 0, 0, old.tensor.shape[0])
+    return aliasing.scatter_along(builder, _aten.slice_scatter.default, old, value, 0, 0, old.tensor.shape[0])
 
 
-def in_layout(recorder: Recorder, value: Node, storage: Storage) -> Node:
+def in_layout(builder: GraphBuilder, value: Node, storage: Storage) -> Node:
     """`value` with the strides of the base that it replaces."""
     base = storage.base
     if stays(value.tensor, base.tensor, storage):
         return value
-    return copy_into(recorder, value, base.tensor, TracedTensor(recorder, storage, (), base, base.tensor))
+    return copy_into(builder, value, base.tensor, TracedTensor(builder, storage, (), base, base.tensor))
 
 
 def _ordered_strides(shape: tuple[Dim, ...], order: list[int]) -> tuple[Dim, ...]:

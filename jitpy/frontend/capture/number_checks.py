@@ -23,7 +23,7 @@ from ..models.tensors import known_numbers
 from .traced import TracedScalar, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 #: floats that hold whatever number a program is likely to give them
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})
@@ -114,7 +114,7 @@ def _check_symbolic(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
             raise Uncapturable("unsupported_op", f"{overload} of a number that its tensors may not hold")
 
 
-def check_traced_numbers(recorder: Recorder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_traced_numbers(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The same for numbers of the graph that kernels convert, where they meet dtypes of which a program's numbers may
     be out of range. What floats that change do to wide ones is not looked at: it would cost a guard for each."""
     values = (*args, *kwargs.values())
@@ -136,7 +136,7 @@ def check_traced_numbers(recorder: Recorder, overload: Any, args: tuple[Any, ...
                 continue
             if not _refuses(overload, args, kwargs, number, number.kind(2 * high)):
                 continue
-            if not known_numbers.is_within(recorder, number, low, high, dtype.is_floating_point):
+            if not known_numbers.is_within(builder, number, low, high, dtype.is_floating_point):
                 raise Uncapturable("unsupported_op", f"{overload} of a number that its tensors may not hold")
 
 

@@ -15,7 +15,7 @@ from .schemas import SchemaFacts
 from .traced import TracedTensor, Uncapturable, tensors_in
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 
 #: ops that write elsewhere than where they read: eager refuses an operand that is the target itself
@@ -23,7 +23,7 @@ _ANYWHERE = frozenset({"index_add_", "index_copy_", "index_put_", "index_reduce_
                        "scatter_", "scatter_add_", "scatter_reduce_"})
 
 
-def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_operands(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises Uncapturable where an operand shares elements of a target, but not each with the element in its place;
     where two targets share elements; and where one step of a loop over lists writes what another one reads."""
     targets: list[tuple[int, TracedTensor]] = []
@@ -45,12 +45,12 @@ def check_operands(recorder: Recorder, facts: SchemaFacts, args: tuple[Any, ...]
                 raise Uncapturable("unsupported_op", "a write to memory that another operand overlaps")
 
 
-def may_overlap(recorder: Recorder, tensors: Iterable[TracedTensor]) -> bool:
+def may_overlap(builder: GraphBuilder, tensors: Iterable[TracedTensor]) -> bool:
     """Whether some of these tensors may share memory, which eager refuses before it looks at sizes."""
     memories = []
     for tensor in {id(tensor): tensor for tensor in tensors}.values():
         index = tensor.storage.input
-        memories.append(tensor.storage if index is None else recorder.memory_of(index))
+        memories.append(tensor.storage if index is None else builder.memory_of(index))
     return len(set(memories)) < len(memories)
 
 

@@ -1,7 +1,8 @@
 """Which ATen overload a torch function calls for given kinds of arguments, and how the arguments map to its schema.
 
 The answer depends on the kinds of the arguments only, so it is found once per combination: a binder picks the overload
-by matching schemas, and torch itself confirms the choice by running the function on shadows up to its first ATen call.
+by matching schemas, and torch itself confirms the choice by running the function on fake tensors up to its first ATen
+call.
 Where the two disagree the function is left to the derived path.
 """
 
@@ -19,7 +20,7 @@ from jitpy.ir.interrupts import CaptureMode
 
 from ...ir.algebra import sympy
 from ..models.tensors.scalars import SAMPLES
-from .fake_tensors import ShadowTensor, shadow_of
+from .fake_tensors import FakeTensor, make_fake
 from .schemas import SchemaFacts, schema_facts
 from .traced import TracedScalar, TracedTensor
 
@@ -326,19 +327,19 @@ def ask_torch(
     env: SizeEnv, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[OpOverload, Any, Any] | None:
     """The first ATen call of `fn`, composite ops included, with payloads in place of tensors. None if there is none."""
-    shadows: dict[int, tuple[ShadowTensor, TracedTensor]] = {}
+    fakes: dict[int, tuple[FakeTensor, TracedTensor]] = {}
     owners: dict[int, TracedTensor] = {}
 
     def convert(value: Any) -> Any:
         if type(value) is TracedTensor:
-            if id(value) not in shadows:
-                spec = value.recorder.node(value, detached=True).tensor  # which op it is does not depend on history
+            if id(value) not in fakes:
+                spec = value.builder.node(value, detached=True).tensor  # which op it is does not depend on history
                 static = spec.with_(
                     shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0, requires_grad=False
                 )
-                shadows[id(value)] = shadow_of(static, True), value
-                owners[id(shadows[id(value)][0])] = value
-            return shadows[id(value)][0]
+                fakes[id(value)] = make_fake(static, True), value
+                owners[id(fakes[id(value)][0])] = value
+            return fakes[id(value)][0]
         if type(value) is TracedScalar:
             return SAMPLES[value.kind]
         if isinstance(value, sympy.Basic):

@@ -2,7 +2,8 @@
 
 A parameter shows the memory of its data as `data.detach()` does, and is a leaf. Under no_grad it is read, and written
 to by initialisers and optimizers, like any other view of that memory. Where it is read under grad mode, a history
-begins at its value of that moment: a leaf of the graph (`bets.py`), in whose place the graph has the value itself once
+begins at its value of that moment: a leaf of the graph (`assumptions.py`), in whose place the graph has the value
+itself once
 captured passes have used the history up. Results get the data, of which the compiled code makes a parameter.
 """
 
@@ -14,11 +15,11 @@ import torch
 
 from jitpy.ir import Node
 
-from .speculation import Bet
+from .speculation import Assumption
 from .traced import Storage, TracedTensor, Uncapturable, ViewStep
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 _DETACH = torch.ops.aten.detach.default
 _UNRECORDED = "a view, made under no_grad, of a parameter that was made here"
@@ -27,36 +28,36 @@ _UNRECORDED = "a view, made under no_grad, of a parameter that was made here"
 class Parameters:
     """data: what each parameter was made of. shown: memory that the views of a leaf show, by the node of that leaf."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._builder = builder
         self.data: dict[TracedTensor, TracedTensor] = {}
         self._leaves: dict[TracedTensor, tuple[int, Node]] = {}
         self._shown: dict[Node, Storage] = {}
         #: the memory, and its generation, that such memory stands for
         self._stand_for: dict[Storage, tuple[Storage, int]] = {}
         #: the steps of views of parameters that were made under no_grad: torch says of these that they require grad
-        self._unrecorded: dict[ViewStep, Bet] = {}
+        self._unrecorded: dict[ViewStep, Assumption] = {}
 
     def make(self, data: TracedTensor, requires_grad: bool) -> TracedTensor:
         """`torch.nn.Parameter(data, requires_grad)`."""
-        recorder, storage = self._recorder, data.storage
-        if recorder.state.inference_mode or storage.inference or recorder.state.transforms:
+        builder, storage = self._builder, data.storage
+        if builder.state.inference_mode or storage.inference or builder.state.transforms:
             raise Uncapturable("unsupported_op", "a parameter that is made in or of inference mode, or in a transform")
         if storage.leaf is not None or storage.frozen or True in data.lazy_bits:
             raise Uncapturable("unsupported_op", "a parameter made of another one, or of a tensor that requires grad")
-        made: TracedTensor = recorder.record(_DETACH, (data,), {})
+        made: TracedTensor = builder.record(_DETACH, (data,), {})
         if storage.lost_grad or made.spec.requires_grad:
             raise Uncapturable("unsupported_op", "a parameter made of one that was changed")
-        recorder._save(storage)
-        storage.leaf, storage.lost_at = made, recorder.step()
+        builder._save(storage)
+        storage.leaf, storage.lost_at = made, builder.step()
         self.data[made] = data
-        recorder._journal.append(lambda: self.data.pop(made))  # type: ignore[arg-type,return-value]
+        builder._journal.append(lambda: self.data.pop(made))  # type: ignore[arg-type,return-value]
         self.turn(made, requires_grad)
         return made
 
     def turn(self, tensor: TracedTensor, requires_grad: bool) -> None:
         """A parameter's flag."""
-        self._recorder._save(tensor)
+        self._builder._save(tensor)
         tensor._spec = tensor.spec.with_(requires_grad=requires_grad)
         tensor.is_leaf = True
 
@@ -70,24 +71,25 @@ class Parameters:
 
     def root(self, tensor: TracedTensor) -> Node:
         """What autograd knows a tensor by, whatever mode is on: of a parameter, the leaf with its present value."""
-        recorder, storage = self._recorder, tensor.storage
-        node = recorder.node(tensor, detached=True) if tensor in self.data else recorder.node(tensor)
+        builder, storage = self._builder, tensor.storage
+        node = builder.node(tensor, detached=True) if tensor in self.data else builder.node(tensor)
         if tensor not in self.data or not tensor.spec.requires_grad:
             return node
         known = self._leaves.get(tensor)
         if known is not None and known[0] == storage.generation:
             return known[1]
-        step = recorder.step_behind(storage.lost_at)
-        bet = Bet(step, "new_history", "a parameter that was made or changed here", split=step > storage.lost_at)
-        leaf = recorder.bets.begin_at(node, tensor, bet)
-        recorder._save(storage)
+        step = builder.step_behind(storage.lost_at)
+        assumption = Assumption(step, "new_history", "a parameter that was made or changed here",
+                                split=step > storage.lost_at)
+        leaf = builder.speculation.begin_at(node, tensor, assumption)
+        builder._save(storage)
         storage.values = (*storage.values, node, leaf)
         self._leaves[tensor] = storage.generation, leaf
 
         def undo() -> None:
             self._leaves.pop(tensor) if known is None else self._leaves.__setitem__(tensor, known)
 
-        recorder._journal.append(undo)
+        builder._journal.append(undo)
         return leaf
 
     def seen_by_views(self, tensor: TracedTensor) -> TracedTensor:
@@ -98,15 +100,15 @@ class Parameters:
             memory = self._shown[leaf] = Storage(leaf)
             memory.frozen = True
             self._stand_for[memory] = tensor.storage, tensor.storage.generation
-            self._recorder._journal.append(lambda: self._stand_for.pop(self._shown.pop(leaf)))  # type: ignore[arg-type,return-value]
-        return TracedTensor(self._recorder, memory, (), leaf, leaf.tensor)
+            self._builder._journal.append(lambda: self._stand_for.pop(self._shown.pop(leaf)))  # type: ignore[arg-type,return-value]
+        return TracedTensor(self._builder, memory, (), leaf, leaf.tensor)
 
     def note_view(self, step: ViewStep) -> None:
         """A view of a parameter is made under no_grad."""
-        self._unrecorded[step] = Bet(self._recorder.step(), "unsupported_op", _UNRECORDED)
+        self._unrecorded[step] = Assumption(self._builder.step(), "unsupported_op", _UNRECORDED)
 
-    def unrecorded(self, tensor: TracedTensor) -> Bet | None:
-        """The bet that nobody asks for the history of such a view, unless it is none."""
+    def unrecorded(self, tensor: TracedTensor) -> Assumption | None:
+        """The assumption that nobody asks for the history of such a view, unless it is none."""
         found = None
         for step in tensor.chain:
             found = None if step.op.target is _DETACH else self._unrecorded.get(step, found)

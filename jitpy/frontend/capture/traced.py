@@ -1,4 +1,4 @@
-"""What the executor holds instead of tensors and numbers while a frame is traced.
+"""What the interpreter holds instead of tensors and numbers while a frame is traced.
 
 A `TracedTensor` is one Python tensor object of the traced program. It points at a `Storage` (the memory that eager
 would share) and knows by which chain of view ops it looks at it. The graph is functional, so a write through any alias
@@ -20,7 +20,7 @@ from ..breaks import Signal
 from ..guards.source import Source
 
 if TYPE_CHECKING:
-    from .graph_builder import Recorder
+    from .graph_builder import GraphBuilder
 
 
 _DETACH = torch.ops.aten.detach.default
@@ -31,7 +31,7 @@ DECLINED = object()
 
 
 class Uncapturable(Signal):
-    """The call cannot be part of a graph: the executor breaks the graph here and lets Python run it.
+    """The call cannot be part of a graph: the interpreter breaks the graph here and lets Python run it.
 
     `reason_id` names an entry of the registry of break reasons; `detail` is a sentence for the report.
     """
@@ -144,7 +144,7 @@ class Storage:
 class TracedTensor:
     """One tensor object of the traced program.
 
-    node          its value as of `generation`; `recorder.node(t)` brings it up to date
+    node          its value as of `generation`; `graph builder.node(t)` brings it up to date
     anchored      `node` is built by view ops from the storage's base node (not just equal to that)
     is_leaf       whether eager's `t.is_leaf` reads True although it requires grad (see `unasked`)
     made          the storage's generation when this object was made, or written to as a view
@@ -152,12 +152,12 @@ class TracedTensor:
     stands_for    the number of the input that this leaf is, whose `.data` was assigned; None once its history has begun
     """
 
-    __slots__ = ("recorder", "storage", "chain", "node", "generation", "anchored", "_is_leaf", "made", "asked",
+    __slots__ = ("builder", "storage", "chain", "node", "generation", "anchored", "_is_leaf", "made", "asked",
                  "stands_for", "_spec")
 
     def __init__(
         self,
-        recorder: Recorder,
+        builder: GraphBuilder,
         storage: Storage,
         chain: tuple[ViewStep, ...],
         node: Node,
@@ -165,7 +165,7 @@ class TracedTensor:
         anchored: bool = True,
         is_leaf: bool | None = False,
     ) -> None:
-        self.recorder = recorder
+        self.builder = builder
         self.storage = storage
         self.chain = chain
         self.node = node
@@ -179,7 +179,7 @@ class TracedTensor:
     def spec(self) -> TensorSpec:
         """dtype, shape, strides, device and `requires_grad` as eager would read them now."""
         if self.generation != self.storage.generation:
-            self.recorder.seen_as_nodes(self)
+            self.builder.seen_as_nodes(self)
         return self._spec
 
     @property
@@ -200,7 +200,7 @@ class TracedTensor:
     @property
     def is_leaf(self) -> bool:
         if self._is_leaf is None:
-            self._is_leaf = self.recorder.ask_leaf(self)
+            self._is_leaf = self.builder.ask_leaf(self)
         return self._is_leaf
 
     @is_leaf.setter
@@ -319,7 +319,8 @@ class GraphInput:
 
 @dataclass(slots=True)
 class Finished:
-    """The recorder's result: for each live payload `('input', i)`, the very object passed as input i, `('output', k)`,
+    """The graph builder's result: for each live payload `('input', i)`, the very object passed as input i, `('output',
+    k)`,
     or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`). `gone` has the inputs
     of which it was computed. `connected`: inputs of which something was computed under autograd that nothing needs.
     `inference`: whether it runs in inference mode; if not, `inside` are the outputs to be made inference tensors."""

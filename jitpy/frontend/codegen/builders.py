@@ -76,7 +76,7 @@ def _dict(emitter: Emitter, value: DictValue) -> None:
         emitter.load_dict_of(value.instance)
         emitter.remember(value)
         return
-    pairs = emitter.world.dict_items(value)
+    pairs = emitter.context.dict_items(value)
     if value.cls is dict:
         emitter.emit("BUILD_MAP", 0)
         setter: Any = None
@@ -91,7 +91,7 @@ def _dict(emitter: Emitter, value: DictValue) -> None:
         setter = dict.__setitem__
     emitter.remember(value)
     for key, item in pairs:
-        key_value = emitter.world.dict_key_value(value, key)
+        key_value = emitter.context.dict_key_value(value, key)
         emitter.set_item(value, setter, key_value, item)
     emitter.fill_attrs(value)
 
@@ -214,7 +214,7 @@ def _function(emitter: Emitter, value: FunctionValue) -> None:
     if value.annotations is not None:
         _annotations(emitter, value)
     if value.attrs is not None and value.attrs.source is None:
-        for key, item in emitter.world.dict_items(value.attrs):
+        for key, item in emitter.context.dict_items(value.attrs):
             emitter.load(item)
             emitter.load(value)
             emitter.emit("STORE_ATTR", key)
@@ -223,7 +223,7 @@ def _function(emitter: Emitter, value: FunctionValue) -> None:
 def _annotations(emitter: Emitter, value: FunctionValue) -> None:
     annotations = value.annotations
     if isinstance(annotations, TupleValue):
-        items = [emitter.world.force(v) for v in annotations.items]
+        items = [emitter.context.force(v) for v in annotations.items]
         for key, item in zip(items[::2], items[1::2], strict=True):
             emitter.load(key)
             emitter.load(item)

@@ -12,14 +12,14 @@ from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import lower
 from jitpy.ir.graph import BEFORE_WRITES, LATE_HISTORY
 
-from ..breaks import GraphBreak, Restart
+from ..breaks import GraphBreak, RestartAnalysis
 from ..capture.autograd_facts import WRITES_STATISTICS, requires_grad, shows
 from ..capture.history import drop_unused_history
 from ..capture.inputs import owns_its_memory
 from ..capture.traced import Finished, Storage, TracedScalar, TracedTensor, Uncapturable, ViewStep
 
 if TYPE_CHECKING:
-    from ..capture.graph_builder import Recorder
+    from ..capture.graph_builder import GraphBuilder
 
 
 _DETACH = table.get(torch.ops.aten.detach.default)
@@ -30,75 +30,75 @@ _UNSAFE_VIEW = table.get(torch.ops.aten._unsafe_view.default)
 _UNSAFE_VIEWS = frozenset({_UNSAFE_VIEW.target, _DETACH.target})
 
 
-def finish_graph(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> Finished:
-    """See `Recorder.finish`."""
-    graph = recorder.graph
-    _refuse_inference_tensors(recorder)
-    inference = recorder.inference.settle(live)
+def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar]) -> Finished:
+    """See `GraphBuilder.finish`."""
+    graph = builder.graph
+    _refuse_inference_tensors(builder)
+    inference = builder.inference.settle(live)
     written = [
         (i, entry.payload)
-        for i, entry in enumerate(recorder._inputs)
+        for i, entry in enumerate(builder._inputs)
         if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
     ]
     recorded = len(graph.nodes)
     places: list[tuple[str, int]] = []
     outputs: dict[int, int] = {}
     gone: dict[int, list[Node]] = {}
-    shown = _Views(recorder)
+    shown = _Views(builder)
     for payload in live:
         if (
             isinstance(payload, TracedTensor)
             and payload.input is not None
-            and recorder._inputs[payload.input].payload is payload
+            and builder._inputs[payload.input].payload is payload
         ):
             places.append(("input", payload.input))
             continue
         position = outputs.get(id(payload))
         if position is None:
             position = outputs[id(payload)] = len(graph.outputs)
-            node = output_node(recorder, payload, shown)
-            passed = recorder.history.inputs_if_gone(node)
+            node = output_node(builder, payload, shown)
+            passed = builder.history.inputs_if_gone(node)
             if passed is not None:
                 gone[position] = passed
-                node = recorder.graph.add(_DETACH, (node,), {}, node.tensor.with_(requires_grad=False), node.loc,
+                node = builder.graph.add(_DETACH, (node,), {}, node.tensor.with_(requires_grad=False), node.loc,
                                           grad_enabled=False)
             graph.outputs.append(node)
         places.append(("gone" if position in gone else "output", position))
     for index, payload in written:
         storage = payload.storage
         # a leaf is changed under no_grad, and may have been read since
-        apart = storage.lost_grad or any(node in recorder.bets.leaves for node in storage.values)
+        apart = storage.lost_grad or any(node in builder.speculation.leaves for node in storage.values)
         graph.mutations.append(Mutation(index, storage.base, False if apart else None, not storage.seen, storage.seen))
         if not storage.seen and graph.inputs[index].tensor.requires_grad:
-            _write_as_data(recorder, index)
-    _mark_memory(recorder, live)
-    connected = _read_under_autograd(recorder)
-    drop_unused_history(graph, spent=bool(recorder.history.freed))
-    _check_written_histories(recorder, [payload for _, payload in written])
+            _write_as_data(builder, index)
+    _mark_memory(builder, live)
+    connected = _read_under_autograd(builder)
+    drop_unused_history(graph, spent=bool(builder.history.freed))
+    _check_written_histories(builder, [payload for _, payload in written])
     inside = {outputs[id(p)] for p in live if inference is None and isinstance(p, TracedTensor) and p.storage.inference}
     results = frozenset(graph.nodes[recorded:])
-    recorder.bets.settle(live)
+    builder.speculation.settle(live)
     lower(graph, all_of_them=False)
-    _protect_saved(recorder, [i for i, _ in written], results)
-    _guard_separate_memory(recorder, [*(i for i, _ in written), *recorder.bets.turned])
-    return Finished(graph, places, gone, sorted(connected - _read_under_autograd(recorder), key=graph.inputs.index),
+    _protect_saved(builder, [i for i, _ in written], results)
+    _guard_separate_memory(builder, [*(i for i, _ in written), *builder.speculation.turned])
+    return Finished(graph, places, gone, sorted(connected - _read_under_autograd(builder), key=graph.inputs.index),
                     inference is True, sorted(inside))
 
 
-def _read_under_autograd(recorder: Recorder) -> set[Node]:
+def _read_under_autograd(builder: GraphBuilder) -> set[Node]:
     """The inputs that are views, and that something with a history is computed of."""
-    graph = recorder.graph
-    views = {node for node, entry in zip(graph.inputs, recorder._inputs, strict=True)
+    graph = builder.graph
+    views = {node for node, entry in zip(graph.inputs, builder._inputs, strict=True)
              if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad and entry.value._base is not None}
     if not views:
         return views
     return {n for node in graph.nodes if requires_grad(node.spec) for n in node.input_nodes() if n in views}
 
 
-def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) -> None:
+def _check_written_histories(builder: GraphBuilder, written: list[TracedTensor]) -> None:
     """A gradient must reach what was computed from an argument through that argument, which the program may watch:
-    where that got a value with a history, the program writes it itself. Raises Restart."""
-    graph = recorder.graph
+    where that got a value with a history, the program writes it itself. Raises RestartAnalysis."""
+    graph = builder.graph
     for payload in written:
         storage = payload.storage
         if storage.history is None or not requires_grad(storage.base.spec):
@@ -110,37 +110,38 @@ def _check_written_histories(recorder: Recorder, written: list[TracedTensor]) ->
         behind.remove(storage.base)
         if not behind.isdisjoint((*graph.outputs, *(mutation.value for mutation in graph.mutations))):
             what = "results are computed from an argument that got a value with a history"
-            raise Restart(storage.history, GraphBreak("unsupported_op", what))
+            raise RestartAnalysis(storage.history, GraphBreak("unsupported_op", what))
 
 
-def _check_history_of_view(recorder: Recorder, payload: TracedTensor) -> None:
+def _check_history_of_view(builder: GraphBuilder, payload: TracedTensor) -> None:
     """A view of an argument that was written to gets its history from what owns the memory. The graph makes it from the
-    argument, whose hooks see its gradient then: where that is a view itself, the program writes it. Raises Restart."""
+    argument, whose hooks see its gradient then: where that is a view itself, the program writes it. Raises
+    RestartAnalysis."""
     storage = payload.storage
     if storage.history is None or payload.is_detached or not payload.spec.requires_grad:
         return
-    entry = recorder._inputs[storage.input]  # type: ignore[index]
+    entry = builder._inputs[storage.input]  # type: ignore[index]
     what = "a view of an argument, itself a view, that got a value with a history"
     if not owns_its_memory(entry.value):
-        raise Restart(storage.history, GraphBreak("input_mutation", what))
-    recorder.guards.add(entry.source, "python", owns_its_memory, what)
+        raise RestartAnalysis(storage.history, GraphBreak("input_mutation", what))
+    builder.guards.add(entry.source, "python", owns_its_memory, what)
 
 
-def _write_as_data(recorder: Recorder, index: int) -> None:
+def _write_as_data(builder: GraphBuilder, index: int) -> None:
     """All that was written to an input that requires grad went through `.data`: the graph gets that instead. Not where
     the graph reads the input under grad mode, nor where a result is a view of it."""
-    node = recorder.graph.inputs[index]
-    if not any(node in reader.input_nodes() and requires_grad(reader.spec) for reader in recorder.graph.nodes) and \
-            not any(shows(result, (node,)) for result in recorder.graph.outputs):
+    node = builder.graph.inputs[index]
+    if not any(node in reader.input_nodes() and requires_grad(reader.spec) for reader in builder.graph.nodes) and \
+            not any(shows(result, (node,)) for result in builder.graph.outputs):
         node.meta["as_data"] = True
         node.spec = node.tensor.with_(requires_grad=False)
 
 
-def _mark_memory(recorder: Recorder, live: list[TracedTensor | TracedScalar]) -> None:
+def _mark_memory(builder: GraphBuilder, live: list[TracedTensor | TracedScalar]) -> None:
     """Values that have been in the same memory, which the program sees, have the same number as `meta["memory"]`:
     autograd refuses a backward pass that reads one of them when the memory was written to since. What computed them has
     the numbers as `meta["overwrites"]`: an in-place op keeps a copy of what it overwrites."""
-    payloads = [*live, *(entry.payload for entry in recorder._inputs)]
+    payloads = [*live, *(entry.payload for entry in builder._inputs)]
     storages = {p.storage: None for p in payloads if isinstance(p, TracedTensor) and p.storage.written}
     for number, storage in enumerate(storages):
         for value in storage.values:
@@ -159,19 +160,19 @@ def _shown_by(value: Node) -> Iterator[Node]:
         yield value
 
 
-def _refuse_inference_tensors(recorder: Recorder) -> None:
+def _refuse_inference_tensors(builder: GraphBuilder) -> None:
     """Eager raises where autograd would keep a tensor made in inference mode, and does so at the user's line."""
-    if any(isinstance(e.value, torch.Tensor) and e.value.is_inference() for e in recorder._inputs) and any(
-        requires_grad(node.spec) for node in recorder.graph.nodes
+    if any(isinstance(e.value, torch.Tensor) and e.value.is_inference() for e in builder._inputs) and any(
+        requires_grad(node.spec) for node in builder.graph.nodes
     ):
         raise Uncapturable("unsupported_tensor", "an inference tensor among values that require grad")
 
 
-def _protect_saved(recorder: Recorder, written: list[int], results: frozenset[Node]) -> None:
+def _protect_saved(builder: GraphBuilder, written: list[int], results: frozenset[Node]) -> None:
     """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. What the
     program did reads that, not the nodes that make `results`, which look at the input itself. Nor do batch norms, whose
     backward passes do not read the statistics that the forward pass changes."""
-    graph = recorder.graph
+    graph = builder.graph
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         for operand in dict.fromkeys(node.input_nodes()) if node not in results else ():
@@ -181,7 +182,7 @@ def _protect_saved(recorder: Recorder, written: list[int], results: frozenset[No
         if not _is_saved(source, readers):
             continue
         spec = source.tensor
-        clone = Node(recorder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
+        clone = Node(builder.op(torch.ops.aten.clone.default), (source,), {}, spec, graph.unique_name("clone"))
         for node in readers.get(source, ()):
             if node.op.target in WRITES_STATISTICS:
                 continue
@@ -207,8 +208,8 @@ class _Views:
     base of those that show it, and what the program writes to these later counts for it alone. A view behind a write
     has a history of its own: autograd makes it anew from what owns the memory."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._builder = builder
         self._made: dict[tuple[Node, int], Node] = {}
         self._anew: dict[tuple[Node, int, int], Node] = {}
         self._owners: dict[Storage, Node] = {}
@@ -217,19 +218,19 @@ class _Views:
         """`base` looked at through `step`: one node for each view that the program made."""
         found = self._made.get((base, id(step)))
         if found is None:
-            found = self._made[base, id(step)] = self._recorder._apply_step(step, base, as_made=True)
+            found = self._made[base, id(step)] = self._builder._apply_step(step, base, as_made=True)
         return found
 
     def behind_writes(self, payload: TracedTensor, base: Node) -> Node:
         """A view of an argument that was made, or written to, behind a write to that."""
-        chain, rebased = payload.chain, self._recorder.rebased
+        chain, rebased = payload.chain, self._builder.rebased
         last = max((k for k, step in enumerate(chain) if id(step) in rebased), default=-1)
         anew = None if last < 0 or payload.is_detached else chain[last]
         node = base
         for step in chain[:last + 1] if anew is not None else ():
             key = node, id(step), id(anew)
             if key not in self._anew:
-                self._anew[key] = self._recorder._apply_step(step, node)
+                self._anew[key] = self._builder._apply_step(step, node)
             node = self._anew[key]
         for step in chain[last + 1:] if anew is not None else chain:
             node = self.view(step, node)
@@ -239,7 +240,7 @@ class _Views:
         """What the program sees as the tensor that owns this memory: the base of its views."""
         found = self._owners.get(storage)
         if found is None:
-            found = self._owners[storage] = no_view(self._recorder, storage.base)
+            found = self._owners[storage] = no_view(self._builder, storage.base)
         return found
 
     def mark_before_writes(self, node: Node) -> None:
@@ -249,14 +250,14 @@ class _Views:
             node.args[0].meta[BEFORE_WRITES] = True
 
 
-def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown: _Views) -> Node:
+def output_node(builder: GraphBuilder, payload: TracedTensor | TracedScalar, shown: _Views) -> Node:
     """The node of a result: a view of the input or of the base that it shares memory with, or its own value."""
     if isinstance(payload, TracedScalar):
         return payload.node
     storage = payload.storage
     if storage.input is not None:
         # The copy-back writes into this memory, so that a view of the input itself has the final content.
-        node = recorder.graph.inputs[storage.input]
+        node = builder.graph.inputs[storage.input]
         if payload.generation == 0 == storage.generation and payload.anchored:
             return payload.node
         if not payload.chain:
@@ -264,7 +265,7 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
         # autograd makes a view of what has a history already as one that is made behind the write which gave it that
         before = payload.made < (storage.generation if storage.turned is None else storage.turned)
         if not before:
-            _check_history_of_view(recorder, payload)
+            _check_history_of_view(builder, payload)
             return shown.behind_writes(payload, node)
         for step in payload.chain:
             node = shown.view(step, node)
@@ -275,32 +276,32 @@ def output_node(recorder: Recorder, payload: TracedTensor | TracedScalar, shown:
             or owner is not storage.base:
         is_anew = requires_grad(owner.spec) and payload.generation != storage.generation and \
             not payload.is_detached and not any(step.multi for step in payload.chain)
-        recorder._refresh(payload, None if is_anew else shown.view, owner)
+        builder._refresh(payload, None if is_anew else shown.view, owner)
     if payload.is_late:
         payload.node.meta[LATE_HISTORY] = True
     return payload.node
 
 
-def no_view(recorder: Recorder, node: Node) -> Node:
+def no_view(builder: GraphBuilder, node: Node) -> Node:
     """A result that owns its memory, which to the program is no view, whatever it was computed through."""
     if not node.op.is_view or node.op.target in _UNSAFE_VIEWS:
         return node
     if not requires_grad(node.spec):
-        return recorder.graph.add(_DETACH, (node,), {}, node.tensor, node.loc, grad_enabled=False)
+        return builder.graph.add(_DETACH, (node,), {}, node.tensor, node.loc, grad_enabled=False)
     shape = node.tensor.shape
     # it makes its own strides for axes of size 1
     if any(type(size) is int and size == 1 for size in shape) and node.tensor.stride != contiguous_stride(shape):
-        return recorder.graph.add(_CLONE, (node,), {}, node.tensor, node.loc, grad_enabled=True)
-    return recorder.graph.add(_UNSAFE_VIEW, (node, shape), {}, node.tensor, node.loc, grad_enabled=True)
+        return builder.graph.add(_CLONE, (node,), {}, node.tensor, node.loc, grad_enabled=True)
+    return builder.graph.add(_UNSAFE_VIEW, (node, shape), {}, node.tensor, node.loc, grad_enabled=True)
 
 
-def _guard_separate_memory(recorder: Recorder, written: list[int]) -> None:
+def _guard_separate_memory(builder: GraphBuilder, written: list[int]) -> None:
     """A call in which a changed input, or one that was told to require grad, overlaps with another input needs another
     graph."""
-    tensors = [i for i, entry in enumerate(recorder._inputs) if isinstance(entry.payload, TracedTensor)]
+    tensors = [i for i, entry in enumerate(builder._inputs) if isinstance(entry.payload, TracedTensor)]
     done: set[int] = set()
     for index in written:
         done.add(index)
-        others = tuple(recorder._inputs[i].source for i in tensors if i not in done)
+        others = tuple(builder._inputs[i].source for i in tensors if i not in done)
         if others:
-            recorder.guards.add(recorder._inputs[index].source, "overlap", others)
+            builder.guards.add(builder._inputs[index].source, "overlap", others)

@@ -23,8 +23,8 @@ from bytecode import Bytecode, FreeVar, Instr, Label
 from ...ir.algebra import sympy
 from ...ir.sizes_expr import python_text
 from ...runtime.autograd_node import forget_history
-from ...runtime.lifetimes import is_mortal
-from ..breaks import GraphBreak, Restart
+from ...runtime.lifetimes import is_weakly_held
+from ..breaks import GraphBreak, RestartAnalysis
 from ..bytecode.code import param_names
 from ..capture import front_calls
 from ..capture.history import retain_gradient
@@ -38,7 +38,7 @@ from ..guards.source import (
     Source,
     StepSource,
 )
-from ..interpreter.trace_context import World, own_dict
+from ..interpreter.trace_context import TraceContext, own_dict
 from ..models.tensors.computed_sizes import number_of
 from ..values.base import (
     ConstValue,
@@ -67,8 +67,8 @@ class _Slot:
 class Emitter:
     """Writes one function body."""
 
-    def __init__(self, world: World, code: types.CodeType) -> None:
-        self.world = world
+    def __init__(self, context: TraceContext, code: types.CodeType) -> None:
+        self.context = context
         self.code = code
         self.params = param_names(code)
         self.line = code.co_firstlineno
@@ -104,11 +104,11 @@ class Emitter:
             self.emit("LOAD_CONST", _Slot(obj))
 
     def const_object(self, obj: Any) -> None:
-        """Push an object of the program's, which the code does not keep alive if it is mortal."""
-        made = self.world.made.get(id(obj))
+        """Push an object of the program's, which the code does not keep alive if it is weakly held."""
+        made = self.context.made.get(id(obj))
         if made is not None:
             self.load(made)
-        elif is_mortal(obj):
+        elif is_weakly_held(obj):
             self.call(weakref.ref(obj))
         else:
             self.const(obj)
@@ -167,7 +167,7 @@ class Emitter:
             self.const_object(source.value)
             return
         if isinstance(source, GlobalsSource):
-            self.const(self.world.root_globals)
+            self.const(self.context.root_globals)
             return
         if isinstance(source, ClosureCellSource):
             self.closure_cell(source.name)
@@ -212,13 +212,13 @@ class Emitter:
         elif kind == "attr":
             self.load_source(base)
             self.load_attr(arg)
-        elif kind == "dict" and base.key() in self.world.own_access:
+        elif kind == "dict" and base.key() in self.context.own_access:
             self.call(own_dict, lambda: self.load_source(base))
         elif kind == "dict":
             self.load_source(base)
             self.load_attr("__dict__")
         elif kind in ("item", "index"):
-            kinds = self.world.container_kinds.get(base.key())
+            kinds = self.context.container_kinds.get(base.key())
             if kinds is not None:
                 getter = kinds.__getitem__
                 self.call(getter, lambda: self.load_source(base), lambda: self.const(arg))
@@ -269,20 +269,20 @@ class Emitter:
             self.load_source(value.source)
             return
         if isinstance(value, (TensorValue, ScalarValue)):
-            if isinstance(value, TensorValue) and value.traced in self.world.recorder.parameters.data:
+            if isinstance(value, TensorValue) and value.traced in self.context.builder.parameters.data:
                 self._build_parameter(value)
                 return
             if isinstance(value, ScalarValue) and front_calls.is_beside_graph(value.traced.node):
                 self.load_number(value.traced.node)
                 return
             self._load_live(value.traced)
-            if isinstance(value, TensorValue) and self.world.recorder.bets.retains(value.traced):
+            if isinstance(value, TensorValue) and self.context.builder.speculation.retains(value.traced):
                 self.remember(value)
                 self.afterwards(later(self._retain_gradient, value))
             if isinstance(value, TensorValue) and value.traced.is_late and value.traced.storage.input is None:
                 self.remember(value)
                 self.afterwards(later(self._forget_history, value))
-            if isinstance(value, TensorValue) and value.attrs is not None and self.world.dict_items(value.attrs):
+            if isinstance(value, TensorValue) and value.attrs is not None and self.context.dict_items(value.attrs):
                 self.remember(value)
                 self.fill_attrs(value)
             return
@@ -364,9 +364,9 @@ class Emitter:
 
     def load_symbol(self, symbol: Any) -> None:
         """Push the run-time value of a size symbol."""
-        info = self.world.sizes.symbols[symbol]
+        info = self.context.sizes.symbols[symbol]
         if info.unbacked:
-            self.load(ScalarValue(number_of(self.world.recorder, symbol)))
+            self.load(ScalarValue(number_of(self.context.builder, symbol)))
             return
         self.load_source(info.source)
         if info.dim is not None:
@@ -383,7 +383,7 @@ class Emitter:
     def load_many(self, values: Iterable[Any]) -> int:
         count = 0
         for value in values:
-            self.load(self.world.force(value))
+            self.load(self.context.force(value))
             count += 1
         return count
 
@@ -391,7 +391,7 @@ class Emitter:
         self.emit("BUILD_LIST", self.load_many(items))
 
     def _build_parameter(self, value: TensorValue) -> None:
-        data = self.world.recorder.parameters.data[value.traced]
+        data = self.context.builder.parameters.data[value.traced]
         self.call(torch.Tensor._make_subclass, later(self.const, value.cls), later(self._load_live, data),
                   later(self.const, value.traced.spec.requires_grad))
         self.remember(value)
@@ -426,14 +426,14 @@ class Emitter:
     def fill_attrs(self, value: ObjectValue | TensorValue) -> None:
         """Give a new instance its attributes; the instance stays on the stack."""
         if value.attrs is not None and value.attrs.source is None:
-            for key, item in self.world.dict_items(value.attrs):
+            for key, item in self.context.dict_items(value.attrs):
                 self.load(item)
                 self.load_dict_of(value)
                 self.const(key)
                 self.emit("STORE_SUBSCR")
         slots = value.slots if isinstance(value, ObjectValue) else None
         for descriptor, item in (slots or {}).items():
-            if isinstance(item, Value) and id(descriptor.__objclass__) in self.world.made:
+            if isinstance(item, Value) and id(descriptor.__objclass__) in self.context.made:
                 self.call(object.__setattr__, later(self.load, value), later(self.const, descriptor.__name__),
                           later(self.load, item))
                 self.emit("POP_TOP")
@@ -500,7 +500,7 @@ def unreconstructable(value: Value, born: int) -> Exception:
     cause = GraphBreak("generator" if isinstance(value, GeneratorValue) else "unsupported_value",
                        f"{value.describe()} is alive at a graph break")
     if born > 0:
-        return Restart(born, cause)
+        return RestartAnalysis(born, cause)
     return Unreconstructable(cause)
 
 

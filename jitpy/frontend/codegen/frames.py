@@ -16,15 +16,23 @@ from ... import config
 from ...ir.failures import graph_may_fail, has_effect, is_effect
 from ...ir.graph import DROPS_GRAD, GETITEM, Graph
 from ...ir.ops.functional import in_place_of
-from ..breaks import BreakRecord, GraphBreak, Restart, Skip
+from ..breaks import BreakRecord, GraphBreak, RestartAnalysis, Skip
 from ..bytecode.code import Ins, all_positional, param_names
-from ..capture.front_calls import FrontCall, call_in_front, is_late, lost_bet, put_back, reads_late, states_of
+from ..capture.front_calls import (
+    FrontCall,
+    call_in_front,
+    is_late,
+    put_back,
+    reads_late,
+    states_of,
+    violated_assumption,
+)
 from ..capture.history import bring_up_to_date, without_history
 from ..capture.inference_blocks import as_inference_tensor, in_inference_mode
 from ..capture.traced import Uncapturable
 from ..guards.source import CallSource, attr
-from ..interpreter.interpreter import Executor, Frame, is_library, is_polyfill
-from ..interpreter.trace_context import World
+from ..interpreter.interpreter import Frame, Interpreter, is_library, is_polyfill
+from ..interpreter.trace_context import TraceContext
 from ..models.builtins.caches import changed_result
 from ..models.builtins.generators import abandoned
 from ..models.builtins.host_effects import lost_way
@@ -44,7 +52,7 @@ from ..values.base import (
     Value,
     const,
 )
-from . import builders, live_generators  # noqa: F401  (register how objects are rebuilt)
+from . import builders, live_generators, live_iterator_code  # noqa: F401  (register how objects are rebuilt)
 from .checked import Checked, run_plainly, runs_once
 from .frame_code import Emitter
 from .plain_loops import Loop, PlainLoops
@@ -102,7 +110,7 @@ class Finished:
     """What one capture came to: the code that replaces the frame, and what reports want to know."""
 
     code: Any
-    world: World
+    context: TraceContext
     graph: Any
     compiled: Callable[..., Any] | None
     needs_hook: bool
@@ -114,14 +122,14 @@ class Finished:
 _MUCH = 1 << 20
 
 
-class Finisher:
+class FrameCodegen:
     """Writes the code of one capture. `compile_graph(graph)` makes the callable, `resume(point)` the continuation
     (`captured` says whether it is to be traced itself)."""
 
-    def __init__(self, ex: Executor, code: Any, compile_graph: Callable[[Any], Any],
+    def __init__(self, interp: Interpreter, code: Any, compile_graph: Callable[[Any], Any],
                  resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops) -> None:
-        self.ex = ex
-        self.world = ex.world
+        self.interp = interp
+        self.context = interp.context
         self.code = code
         self.compile_graph = compile_graph
         self.resume = resume
@@ -142,41 +150,42 @@ class Finisher:
 
     def finish(self, write: Callable[[Emitter], None]) -> tuple[Any, Any, Any]:
         """Write the body twice (see codegen): (code object, graph, compiled graph)."""
-        recorder = self.world.recorder
-        probe = Emitter(self.world, self.code)
+        builder = self.context.builder
+        probe = Emitter(self.context, self.code)
         write(probe)
         while shared := [key for key, (_, parts) in self.recipes.items() if any(map(probe.has_built, parts))]:
             self.shared.update(shared)
-            probe = Emitter(self.world, self.code)
+            probe = Emitter(self.context, self.code)
             write(probe)
         passed_on = {id(part) for _, taken in self.recipes.values() for part in taken}
-        for generator in abandoned(self.ex):
+        for generator in abandoned(self.interp):
             if not probe.has_built(generator) and id(generator) not in passed_on:
                 # eager closes it when it drops it, which runs code
                 cause = GraphBreak("finalizer", f"{generator.describe()} is left half-way", tail=True)
-                raise Restart(generator.born, cause)
-        lost = lost_way(self.ex)
-        if lost is not None:
-            raise lost
-        changed = changed_result(self.ex, probe.has_built)
+                raise RestartAnalysis(generator.born, cause)
+        violated = lost_way(self.interp)
+        if violated is not None:
+            raise violated
+        changed = changed_result(self.interp, probe.has_built)
         if changed is not None:
-            raise Restart(changed, GraphBreak("unsupported_call", "a cached function whose result is changed or kept"))
+            raise RestartAnalysis(changed, GraphBreak("unsupported_call",
+                                                      "a cached function whose result is changed or kept"))
         live = probe.live
         try:
-            finished = recorder.finish(live)
+            finished = builder.finish(live)
         except Uncapturable as error:
             raise Skip(error.reason_id, error.detail) from None
-        lost = lost_bet(self.ex)
-        if lost is not None:
-            raise lost
+        violated = violated_assumption(self.interp)
+        if violated is not None:
+            raise violated
         self._let_gradients_go(finished)
         graph = finished.graph
         compiled = None
-        emitter = Emitter(self.world, self.code)
+        emitter = Emitter(self.context, self.code)
         emitter.places = []
         prologue: list[Any] = []
         begin, failed, instead = None, Label(), raises_instead(self.code)
-        graph.runs_once = recorder.acts and self._runs_once(graph)
+        graph.runs_once = builder.acts and self._runs_once(graph)
         may_fail = graph.sizes.has_unbacked or graph_may_fail(graph)
         emitter.out = prologue
         self._write_front_calls(emitter, may_fail)
@@ -184,7 +193,7 @@ class Finisher:
             emitter.call(bring_up_to_date, *(_loader(emitter, node) for node in finished.connected))
             emitter.emit("POP_TOP")
         emitter.out = emitter.body
-        if any(call.late for call in self.ex.front_calls):
+        if any(call.late for call in self.interp.front_calls):
             graph.nodes[:] = [node for node in graph.nodes if not reads_late(node)]
         if may_fail and any(runs_once(n) for n in graph.nodes):
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
@@ -214,7 +223,7 @@ class Finisher:
         else:
             names = {}
         emitter.out = prologue
-        self._write_calls_beside(emitter, [call for call in self.ex.front_calls if call.late])
+        self._write_calls_beside(emitter, [call for call in self.interp.front_calls if call.late])
         for where in finished.inside:
             emitter.call(as_inference_tensor, lambda name=names[where]: emitter.emit("LOAD_FAST", name))
             emitter.emit("STORE_FAST", names[where])
@@ -251,14 +260,14 @@ class Finisher:
         if may_try_again:
             return False
         sources = [m.value.args[0] if m.value.op is GETITEM else m.value for m in graph.mutations]
-        changes = self.ex.host_calls or any(value.source is not None for value in self.world.dirty) or any(
+        changes = self.interp.host_calls or any(value.source is not None for value in self.context.dirty) or any(
             in_place_of(node.op) is None for node in sources)
         size = sum(graph.sizes.hint(graph.inputs[m.input].tensor.nbytes) for m in graph.mutations)
         return not changes or size >= _MUCH
 
     def _generators(self) -> list[Value]:
         """Those that calls in front of the graph advance."""
-        found = {id(call.generator): call.generator for call in self.ex.front_calls if call.generator is not None}
+        found = {id(call.generator): call.generator for call in self.interp.front_calls if call.generator is not None}
         return [g for g in found.values() if not isinstance(g.source, CallSource)]  # others are made by the call
 
     def _write_front_calls(self, emitter: Emitter, may_fail: bool) -> None:
@@ -266,7 +275,7 @@ class Finisher:
         if generators and may_fail:
             emitter.call(states_of, *(lambda g=g: emitter.load(g) for g in generators))
             emitter.emit("STORE_FAST", _STATES)
-        self._write_calls_beside(emitter, [call for call in self.ex.front_calls if not call.late])
+        self._write_calls_beside(emitter, [call for call in self.interp.front_calls if not call.late])
 
     def _write_calls_beside(self, emitter: Emitter, calls: list[FrontCall]) -> None:
         """Calls beside the graph, whose results go to temporaries."""
@@ -285,7 +294,7 @@ class Finisher:
         """Whoever assigns `.grad` may have the memory of the former gradient back before the graph has run: the graph
         does not take that where it does not read it."""
         graph: Graph = finished.graph
-        leaves = {id(value.real): value.real.grad for value in self.world.dirty
+        leaves = {id(value.real): value.real.grad for value in self.context.dirty
                   if isinstance(value, TensorValue) and value.source is not None and value.grad_assigned
                   and isinstance(value.real.grad, torch.Tensor)}
         former = set(map(id, leaves.values()))
@@ -294,7 +303,7 @@ class Finisher:
         wanted.update(mutation.input for mutation in graph.mutations)
         wanted.update(position for position, _, _ in graph.symbol_bindings().values())
         kept: list[int] = []
-        for k, (node, entry) in enumerate(zip(graph.inputs, self.world.recorder._inputs, strict=True)):
+        for k, (node, entry) in enumerate(zip(graph.inputs, self.context.builder._inputs, strict=True)):
             if id(entry.value) in leaves:
                 node.meta[DROPS_GRAD] = True
             if is_late(node):
@@ -311,7 +320,7 @@ class Finisher:
         """The graph raised an exception that no graph is expected to raise (memory is short, the user interrupts): the
         `with` and `try` blocks around it are left with it."""
         error = emitter.store_temp()
-        emitter.call(lambda: emitter.const(instead), lambda: emitter.const(self.world.root_globals),
+        emitter.call(lambda: emitter.const(instead), lambda: emitter.const(self.context.root_globals),
                      *self._own_values(emitter), lambda: emitter.emit("LOAD_FAST", error))
         emitter.emit("RETURN_VALUE")
 
@@ -325,7 +334,7 @@ class Finisher:
         if self._generators():
             emitter.call(put_back, lambda: emitter.emit("LOAD_FAST", _STATES))
             emitter.emit("POP_TOP")
-        constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.world.root_globals)]
+        constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.context.root_globals)]
         emitter.call(run_plainly, *constants, *self._own_values(emitter))
         emitter.emit("RETURN_VALUE")
         emitter.out.append(go_on)
@@ -355,13 +364,13 @@ class Finisher:
         emitter.emit("RETURN_VALUE")
 
     def write_effects(self, emitter: Emitter) -> None:
-        self._write_calls(emitter, self.ex.early_calls)
+        self._write_calls(emitter, self.interp.early_calls)
         replay(emitter)
-        for token in self.ex.tokens:
+        for token in self.interp.tokens:
             emitter.load(token)
             emitter.emit("POP_TOP")
-        self._write_calls(emitter, self.ex.host_calls)
-        for name, value in self.world.recorder.state.changes().items():
+        self._write_calls(emitter, self.interp.host_calls)
+        for name, value in self.context.builder.state.changes().items():
             self._write_state(emitter, name, value)
 
     def _write_calls(self, emitter: Emitter, calls: list[Any]) -> None:
@@ -383,14 +392,14 @@ class Finisher:
         """Effects, the instruction that cannot be traced, and the call of what goes on after it."""
         emitter.is_break = True
         self.why = cause.reason.title
-        frames = self.ex.frames
+        frames = self.interp.frames
         last = frames[-1]
         ins = last.instructions[last.ip]
         self._leave_class_statement(frames, cause)
         self._leave_recursion(frames, cause)
         self._leave_handlers(frames, cause)
         # the step that raises may have looked at more than was looked at before it
-        self.expected = cause.raises if cause.found_under <= self.world.guards.subjects() else None
+        self.expected = cause.raises if cause.found_under <= self.context.guards.subjects() else None
         pops = _POPS.get(ins.name)
         frames = self._with_lookups(frames)
         state = self._materialize(emitter, frames, 0 if pops is None else pops(ins.arg))
@@ -413,7 +422,7 @@ class Finisher:
         for frame in frames:
             if frame.lookup is not None:
                 value, name = frame.lookup
-                around = Frame(None, looked_up.__code__, self.world.globals_of(looked_up.__globals__))
+                around = Frame(None, looked_up.__code__, self.context.globals_of(looked_up.__globals__))
                 around.locals.update(obj=value, name=const(name))
                 around.ip = next(k for k, ins in enumerate(around.instructions) if ins.name == "CALL") + 1
                 around.entered = frame.entered
@@ -427,13 +436,13 @@ class Finisher:
         steps = [v.current.step for f in frames for v in f.stack if isinstance(v, ExcInfoValue)
                  and isinstance(v.current, ExceptionValue)]
         if steps:
-            raise Restart(min(steps), GraphBreak(cause.reason.id, cause.detail, tail=True))
+            raise RestartAnalysis(min(steps), GraphBreak(cause.reason.id, cause.detail, tail=True))
 
     def _leave_class_statement(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break in the body of a class, or in what makes it one: plain Python runs the whole statement."""
         for callee in frames[1:]:
             if callee.code is build_class.__code__:
-                raise Restart(callee.entered, GraphBreak("local_class", cause.detail or cause.reason.title))
+                raise RestartAnalysis(callee.entered, GraphBreak("local_class", cause.detail or cause.reason.title))
 
     def _leave_recursion(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break in a function that calls itself: break at the call of the inner one instead. Where every level
@@ -444,7 +453,7 @@ class Finisher:
             if not is_library(callee.code.co_filename) and any(not _close_over_others(callee, f) for f in known):
                 found = GraphBreak("recursion", f"{callee.code.co_name}: {cause.reason.title}")
                 found.recursive = callee.code
-                raise Restart(callee.entered, found)
+                raise RestartAnalysis(callee.entered, found)
             outer.setdefault(id(origin_code(callee.code)), []).append(callee)
 
     def _materialize(self, emitter: Emitter, frames: list[Frame], pops: int) -> dict[int, str]:
@@ -459,7 +468,7 @@ class Finisher:
             names[id(value)] = emitter.store_temp()
 
         live = [value for frame in frames for value in (*frame.stack, *frame.locals.values(), *frame.cells.values(),
-                                                        first_argument(frame, self.world) or NULL)]
+                                                        first_argument(frame, self.context) or NULL)]
         loops = self._loops(live, frames, pops)
         for value in live:
             if id(value) not in loops:
@@ -467,7 +476,7 @@ class Finisher:
         self.recipes = {}
         passed_on: set[int] = set()
         for value in loops.values():
-            parts = live_generators.Parts(self.world, value)
+            parts = live_generators.Parts(self.context, value)
             taken = set(map(id, parts.taken))
             if not parts.has_generator or any(map(emitter.has_built, parts.taken)) or taken & passed_on:
                 keep(value)
@@ -504,13 +513,13 @@ class Finisher:
         # An outer frame's place is where the call's result arrives: behind the call instruction.
         return ResumePoint(code, place + 1 if inner is not None else place, tuple(layout),
                            tuple(names), tuple(_cell_order(frame)), id(space), inner, raises,
-                           first=first_argument(frame, self.world) is not None, made=made)
+                           first=first_argument(frame, self.context) is not None, made=made)
 
     def _outer_points(self, frames: list[Frame], inner: ResumePoint) -> ResumePoint:
         """Wrap the innermost point in those of the frames around it."""
         for frame, callee in zip(reversed(frames[:-1]), reversed(frames[1:]), strict=True):
             if callee.finish is not None or callee.generator is not None:
-                raise Restart(callee.entered, GraphBreak("nested_call", f"{callee.code.co_name}: {self.why}"))
+                raise RestartAnalysis(callee.entered, GraphBreak("nested_call", f"{callee.code.co_name}: {self.why}"))
             inner = self._point(frame, frame.stack, frame.ip - 1, inner)
         return inner
 
@@ -520,7 +529,7 @@ class Finisher:
         for depth, frame in enumerate(frames):
             if depth and _cell_order(frame):
                 out.append(tuple(frame.cells[n] for n in _cell_order(frame)))
-            first = first_argument(frame, self.world)
+            first = first_argument(frame, self.context)
             out += [first] if first is not None else []
             own = stack if depth == len(frames) - 1 else frame.stack
             out += [v for v in own if not isinstance(v, NullValue)]
@@ -538,7 +547,7 @@ class Finisher:
             point = self._outer_points(frames, inner)
             target = self.resume(point, captured, self.globals_by_id)
         except Resumable as error:
-            raise Restart(frames[1].entered, GraphBreak("nested_call", str(error))) if len(frames) > 1 else \
+            raise RestartAnalysis(frames[1].entered, GraphBreak("nested_call", str(error))) if len(frames) > 1 else \
                 Skip("opcode", str(error)) from None
         arguments = self._arguments(frames, stack)
         if raises is not None:
@@ -562,7 +571,7 @@ class Finisher:
                 emitter.emit("LOAD_CONST", None)
 
         # with symbolic sizes, what raised for some of them need not raise for all that the guards let through
-        expected = self.expected if config.raise_errors and not self.world.sizes.symbols else None
+        expected = self.expected if config.raise_errors and not self.context.sizes.symbols else None
         loads = [lambda: emitter.const(target), closure, *((lambda a=a: push(a)) for a in arguments)]
 
         if expected is not None:
@@ -584,14 +593,14 @@ class Finisher:
     def _plain_loop(self, frames: list[Frame], ins: Ins) -> Loop | None:
         """The loop that a break closes, if nothing of it is worth compiling."""
         last = frames[-1]
-        if first_argument(last, self.world) is not None or any(isinstance(v, ExcInfoValue) for v in last.stack):
+        if first_argument(last, self.context) is not None or any(isinstance(v, ExcInfoValue) for v in last.stack):
             return None
         try:
             code, at = origin_of(last.code, _call_start(last, ins.index))
             _, after = origin_of(last.code, behind(last.code, ins.index))
         except Resumable:
             return None
-        loop = self.loops.closed_by(self.code, code, at, after, len(last.stack), self.world.recorder.graph)
+        loop = self.loops.closed_by(self.code, code, at, after, len(last.stack), self.context.builder.graph)
         return loop if loop is not None and (len(frames) == 1 or loop.ends_function(code)) else None
 
     def _write_plain_loop(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], ins: Ins,

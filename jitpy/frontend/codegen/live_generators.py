@@ -17,8 +17,8 @@ from typing import Any
 
 from ..bytecode.code import n_params, param_names
 from ..interpreter.calls import builtin
-from ..interpreter.interpreter import Executor, Frame, is_polyfill
-from ..interpreter.trace_context import World
+from ..interpreter.interpreter import Frame, Interpreter, is_polyfill
+from ..interpreter.trace_context import TraceContext
 from ..models.builtins.iteration import EnumerateIterator, RestIterator, ZipIterator
 from ..polyfills import iterators
 from ..values.base import (
@@ -69,7 +69,7 @@ def _resume(emitter: Emitter, value: GeneratorValue, frame: Frame) -> None:
     cells = sorted(frame.cells)
     layout = tuple("null" if isinstance(v, NullValue) else "value" for v in frame.stack)
     space = frame.globals.real_dict
-    first = first_argument(frame, emitter.world)
+    first = first_argument(frame, emitter.context)
     point = ResumePoint(frame.code, frame.ip - 1, layout, tuple(bound), tuple(cells), id(space), yields=True,
                         first=first is not None)
     code = _codes.get(point)
@@ -100,8 +100,8 @@ class Parts:
 
     Generators of polyfills, which stand for iterators in C, go on as such: nobody sees them."""
 
-    def __init__(self, world: World, value: Value) -> None:
-        self.world = world
+    def __init__(self, context: TraceContext, value: Value) -> None:
+        self.context = context
         self.values: list[Value] = []
         self.taken: list[Value] = []
         self.spaces: dict[int, dict[str, Any]] = {}
@@ -122,7 +122,7 @@ class Parts:
             self.values.append(value)
             return _VALUE
         kind, inner, facts = found
-        parts = tuple([self._recipe(self.world.force(part)) for part in inner])
+        parts = tuple([self._recipe(self.context.force(part)) for part in inner])
         self._numbers[id(value)] = len(self.taken)
         self.taken.append(value)
         return Recipe(kind, parts, **facts)
@@ -139,7 +139,8 @@ class Parts:
         if is_polyfill(value.func.code) and value.func.code.co_filename != iterators.__file__:
             return None  # may hold what is real while tracing only
         if frame is None or value.running or not value.started or \
-                any(isinstance(v, ExcInfoValue) for v in frame.stack) or first_argument(frame, self.world) is not None:
+                any(isinstance(v, ExcInfoValue)
+                    for v in frame.stack) or first_argument(frame, self.context) is not None:
             return None
         layout = tuple("null" if isinstance(v, NullValue) else "value" for v in frame.stack)
         space = frame.globals.real_dict
@@ -163,7 +164,7 @@ _VALUE = Recipe("value")
 
 
 @builtin(rebuilt)
-def _traced_rebuilt(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _traced_rebuilt(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     how, values = args
     assert isinstance(how, ObjectValue) and isinstance(values, TupleValue)
     found: Rebuild = how.real
@@ -173,28 +174,28 @@ def _traced_rebuilt(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
             return EnumerateIterator(*parts)
         if recipe.kind == "zip":
             return ZipIterator(parts)
-        return RestIterator(*parts) if recipe.kind == "rest" else _traced_generator(ex, found, recipe, iter(parts))
+        return RestIterator(*parts) if recipe.kind == "rest" else _traced_generator(interp, found, recipe, iter(parts))
 
-    return found.build([ex.world.force(value) for value in values.items], combine)
+    return found.build([interp.context.force(value) for value in values.items], combine)
 
 
-def _traced_generator(ex: Executor, how: Rebuild, recipe: Recipe, parts: Iterator[Any]) -> GeneratorValue:
+def _traced_generator(interp: Interpreter, how: Rebuild, recipe: Recipe, parts: Iterator[Any]) -> GeneratorValue:
     point = recipe.point
     assert point is not None
     space, code = how.globals[point.globals_id], point.code
     cells = {name: next(parts) for name in point.cells}
     func = FunctionValue(code, space, name=recipe.names[0], qualname=recipe.names[1],
                          closure=[cells[name] for name in code.co_freevars])
-    frame = Frame(func, code, ex.world.globals_of(space))
+    frame = Frame(func, code, interp.context.globals_of(space))
     frame.cells.update(cells)
     frame.stack += [NULL if kind == "null" else next(parts) for kind in point.layout]
     frame.locals.update((name, next(parts)) for name in point.locals)
     frame.ip = point.index + 1
     frame.resumable = False
-    made = frame.generator = GeneratorValue(frame, ex.step, func)
+    made = frame.generator = GeneratorValue(frame, interp.step, func)
     made.cls = recipe.cls
     made.started = made.is_hidden = True
-    ex.generators.append(made)
+    interp.generators.append(made)
     return made
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..breaks import GraphBreak, Restart
+from ..breaks import GraphBreak, RestartAnalysis
 from ..models.builtins.iteration import (
     END_OF_LIST,
     DictIterator,
@@ -63,7 +63,7 @@ def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
         emitter.call(value.cls.__setstate__, lambda: emitter.load(value), lambda: emitter.const(value.index))
         emitter.emit("POP_TOP")
         return
-    rest = [emitter.world.force(v) for v in value.items[value.index:]]
+    rest = [emitter.context.force(v) for v in value.items[value.index:]]
     numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
     if value.cls is type(iter(range(0))) and len(numbers) == len(rest):
         step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
@@ -77,14 +77,16 @@ def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
 @builds(DictIterator)
 def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
     if value.changed:
-        raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that has changed its size"))
+        raise RestartAnalysis(value.born,
+                              GraphBreak("unsupported_value", "iteration over a dict that has changed its size"))
     kind, index, backwards = (lambda: emitter.const(value.kind)), (lambda: emitter.const(value.index)), \
         (lambda: emitter.const(value.backwards))
     if value.finished:
         emitter.call(advanced, lambda: emitter.emit("BUILD_MAP", 0), kind, lambda: emitter.const(0), backwards)
     elif value.of.source is not None:  # advanced before the dict is changed, so that it notices the change
         if not value.of_real_keys:
-            raise Restart(value.born, GraphBreak("unsupported_value", "iteration over a dict that has new keys"))
+            raise RestartAnalysis(value.born,
+                                  GraphBreak("unsupported_value", "iteration over a dict that has new keys"))
         source = value.of.source
         emitter.load_early(value, lambda: emitter.call(advanced, lambda: emitter.load_source(source), kind, index,
                                                        backwards))

@@ -28,7 +28,7 @@ from .frame_code import assemble, slot
 
 if TYPE_CHECKING:
     from ..interpreter.interpreter import Frame
-    from ..interpreter.trace_context import World
+    from ..interpreter.trace_context import TraceContext
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
@@ -157,7 +157,7 @@ def suspended(code: types.CodeType, space: dict[str, Any], names: tuple[str, str
     return made
 
 
-def first_argument(frame: Frame, world: World) -> Value | None:
+def first_argument(frame: Frame, context: TraceContext) -> Value | None:
     """What `super()` without arguments finds in a frame; None where it is not used."""
     code = origin_code(frame.code)
     if "__class__" not in code.co_freevars or not code.co_varnames:
@@ -165,7 +165,7 @@ def first_argument(frame: Frame, world: World) -> Value | None:
     name = code.co_varnames[0]
     found = frame.locals.get(name)
     if found is None and name in frame.cells:
-        content = world.cell_content(frame.cells[name])
+        content = context.cell_content(frame.cells[name])
         found = content if isinstance(content, Value) else None
     return found or frame.locals.get("___first")
 

@@ -27,10 +27,10 @@ from .frame_code import Emitter, later
 def replay(emitter: Emitter) -> None:
     """Write every change of existing objects back, in the order in which they were first changed: iterators first,
     which have gone on before what they go over was changed."""
-    for iterator, steps in itertools.groupby(emitter.world.steps):
+    for iterator, steps in itertools.groupby(emitter.context.steps):
         emitter.call(advance, later(emitter.load, iterator), later(emitter.const, len(list(steps))))
         emitter.emit("POP_TOP")
-    for value in emitter.world.dirty:
+    for value in emitter.context.dirty:
         if value.source is None:
             continue
         if isinstance(value, ListValue):
@@ -110,7 +110,7 @@ def _load_argument(emitter: Emitter, arg: Any) -> None:
     elif isinstance(arg, list):
         emitter.load_list(arg)
     else:
-        emitter.load(emitter.world.force(arg))
+        emitter.load(emitter.context.force(arg))
 
 
 def _replay_dict(emitter: Emitter, value: DictValue) -> None:
@@ -120,7 +120,7 @@ def _replay_dict(emitter: Emitter, value: DictValue) -> None:
         base = collections.OrderedDict if issubclass(value.cls, collections.OrderedDict) else dict
         setter, deleter = base.__setitem__, base.__delitem__
     for key, item in value.log:
-        key_value = emitter.world.dict_key_value(value, key)
+        key_value = emitter.context.dict_key_value(value, key)
         if isinstance(item, Value):
             emitter.set_item(value, setter, key_value, item)
         elif deleter is None:

@@ -7,7 +7,7 @@ were needed (a guard on `a.b` comes after the guard on `a`'s type, so that evalu
 Kinds and their argument:
 
     type      cls             type(value) is cls
-    id        obj             value is obj (kept alive, unless it is mortal: see runtime/lifetimes.py)
+    id        obj             value is obj (kept alive, unless it is weakly held: see runtime/lifetimes.py)
     weak_id   weakref         value is ref() and ref() is alive
     weak_type weakref         type(value) is ref() and ref() is alive
     eq        constant        type(value) is type(constant) and value == constant; floats bit for bit

@@ -18,20 +18,20 @@ from ..values.base import (
 from .source import Source, StepSource
 
 if TYPE_CHECKING:
-    from ..interpreter.trace_context import World
+    from ..interpreter.trace_context import TraceContext
 
 
-def guard_separate(world: World) -> None:
+def guard_separate(context: TraceContext) -> None:
     """Two containers, iterators or tensors that were two objects must be two objects again, where one of them was
     changed: of tensors not what is in their memory, but which memory it is."""
-    changed = {_kind(value) for value in world.dirty if value.source is not None
+    changed = {_kind(value) for value in context.dirty if value.source is not None
                and not (isinstance(value, TensorValue) and value.data is None)}
     changed.discard(None)
     if not changed:
         return
-    iterated = _iterated(world) if any(kind[0] not in ("iterator", "tensor") for kind in changed) else []
+    iterated = _iterated(context) if any(kind[0] not in ("iterator", "tensor") for kind in changed) else []
     found: dict[Any, list[Source]] = {}
-    for value in world.values():
+    for value in context.values():
         kind = _kind(value)
         if value.source is None or kind is None:
             continue
@@ -43,13 +43,13 @@ def guard_separate(world: World) -> None:
     for sources in found.values():
         if len(sources) > 1:
             for source in sources:
-                world.guard(source, "distinct")
+                context.guard(source, "distinct")
 
 
-def _iterated(world: World) -> list[Value]:
+def _iterated(context: TraceContext) -> list[Value]:
     """What the iterators go over that were advanced."""
-    containers = [value.container() for value in world.dirty if isinstance(value, IteratorValue)]
-    return [world.wrap(*found) for found in containers if found is not None]
+    containers = [value.container() for value in context.dirty if isinstance(value, IteratorValue)]
+    return [context.wrap(*found) for found in containers if found is not None]
 
 
 def _was_looked_at(value: Value) -> bool:

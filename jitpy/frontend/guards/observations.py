@@ -7,7 +7,7 @@ import types
 import weakref
 from typing import Any
 
-from ...runtime.lifetimes import is_mortal
+from ...runtime.lifetimes import is_weakly_held
 
 #: objects in one place, classes of one name, that are compiled for; and how many classes where they are gone by then
 MANY, _GONE = 3, 2
@@ -113,7 +113,7 @@ class Observations:
 
     def function_is_made_anew(self, key: Any, function: types.FunctionType) -> bool:
         """Note a function; whether there was another one of its code in its place before."""
-        if not is_mortal(function):
+        if not is_weakly_held(function):
             return False
         code, seen = self.functions.get(key, (None, None))
         if seen is not None and seen() is not function and code() is function.__code__:  # type: ignore[misc]
@@ -124,7 +124,7 @@ class Observations:
     def class_is_made_anew(self, key: Any, cls: type) -> bool:
         """Note a class; whether a class statement seems to make it at each call: others of the same name were here
         before it, and are gone or many."""
-        if not is_mortal(cls):
+        if not is_weakly_held(cls):
             return False
         name = (cls.__module__, cls.__qualname__)
         before = [ref for known, ref in self.classes.get(key, ()) if known == name]

@@ -1,8 +1,8 @@
 """Where a value came from.
 
 One `Source` yields three things: the guard's access path (`base` and `step`), the bytecode that reloads the value
-(`frontend/codegen/frame_code.py` walks the same path), and its name in reports (`str(source)`), which is also the Python
-expression in the printed guard function.
+(`frontend/codegen/frame_code.py` walks the same path), and its name in reports (`str(source)`), which is also the
+Python expression in the printed guard function.
 
 Roots are locals of the frame, cells of its closure, its globals, and constants (modules' dicts, classes, ...: objects
 that tracing holds on to). Every other source is one step from its base.
@@ -131,7 +131,7 @@ class GlobalsSource(Source):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstSource(Source):
-    """An object that the compiled code holds on to, weakly if mortal: a module's dict, a class, a C function."""
+    """An object that the compiled code holds on to, weakly if weakly held: a module's dict, a class, a C function."""
 
     holder: Callable[[], Any]
     name: str

@@ -73,19 +73,19 @@ from ..values.base import (
 )
 from .arity import accepts, twin_of
 from .constant_folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
-from .interpreter import PUSHED, Executor, Frame
+from .interpreter import PUSHED, Frame, Interpreter
 from .wrapped_functions import function_defaults
 
-#: C callables (functions, types, method descriptors) modelled in Python: `handler(ex, args, kwargs)`
-BUILTINS: dict[Any, Callable[[Executor, list[Value], dict[str, Value]], Any]] = {}
-#: code (by identity) of closures that the library makes -> their model: `handler(ex, fn, args, kwargs)`
-CODE_MODELS: dict[int, Callable[[Executor, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
+#: C callables (functions, types, method descriptors) modelled in Python: `handler(interp, args, kwargs)`
+BUILTINS: dict[Any, Callable[[Interpreter, list[Value], dict[str, Value]], Any]] = {}
+#: code (by identity) of closures that the library makes -> their model: `handler(interp, fn, args, kwargs)`
+CODE_MODELS: dict[int, Callable[[Interpreter, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
 
 
-#: kinds of Values with a call of their own: `handler(ex, fn, args, kwargs)`
-_CALLS_OF: dict[type, Callable[[Executor, Any, list[Value], dict[str, Value]], Any]] = {}
+#: kinds of Values with a call of their own: `handler(interp, fn, args, kwargs)`
+_CALLS_OF: dict[type, Callable[[Interpreter, Any, list[Value], dict[str, Value]], Any]] = {}
 #: code objects (by identity) of functions that library functions return, with what calling them does
-WRAPPED: dict[int, Callable[[Executor, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
+WRAPPED: dict[int, Callable[[Interpreter, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
 
 
 def calls_of(kind: type) -> Callable[[Any], Any]:
@@ -112,10 +112,10 @@ def builtin(*objects: Any) -> Callable[[Any], Any]:
 # -- payloads -----------------------------------------------------------------------------------------------
 
 
-def to_payload(ex: Executor, value: Any) -> Any:
-    """What the recorder takes for a Value."""
+def to_payload(interp: Interpreter, value: Any) -> Any:
+    """What the graph builder takes for a Value."""
     if isinstance(value, BoxedValue):
-        no_torch_function(ex, value)
+        no_torch_function(interp, value)
         value = value.plain
     if isinstance(value, ConstValue):
         return value.value
@@ -124,18 +124,18 @@ def to_payload(ex: Executor, value: Any) -> Any:
     if isinstance(value, SymValue):
         return value.expr
     if isinstance(value, TupleValue):
-        items = tuple(to_payload(ex, ex.world.force(v)) for v in value.items)
+        items = tuple(to_payload(interp, interp.context.force(v)) for v in value.items)
         return value.cls(*items) if hasattr(value.cls, "_fields") else items
     if isinstance(value, ListValue):
-        return [to_payload(ex, ex.world.force(v)) for v in value.items]
+        return [to_payload(interp, interp.context.force(v)) for v in value.items]
     if isinstance(value, DictValue):
-        return {k: to_payload(ex, v) for k, v in ex.world.plain_items(value)}
+        return {k: to_payload(interp, v) for k, v in interp.context.plain_items(value)}
     if isinstance(value, SliceValue):
-        return slice(*(to_payload(ex, v) for v in (value.start, value.stop, value.step)))
+        return slice(*(to_payload(interp, v) for v in (value.start, value.stop, value.step)))
     if isinstance(value, RangeValue):
-        return [to_payload(ex, v) for v in range_items(ex, value)]
+        return [to_payload(interp, v) for v in range_items(interp, value)]
     if isinstance(value, PyValue):
-        return _opaque_payload(ex, value)
+        return _opaque_payload(interp, value)
     if isinstance(value, ObjectValue) and value.real is not None and isinstance(value.real, torch.Generator):
         raise GraphBreak("rng_state", "a torch.Generator")
     if isinstance(value, ArrayValue):
@@ -143,69 +143,69 @@ def to_payload(ex: Executor, value: Any) -> Any:
     raise unsupported(value, "a torch operation")
 
 
-def beside_tensor(ex: Executor, a: Value, b: Value, names: tuple[str, ...]) -> None:
+def beside_tensor(interp: Interpreter, a: Value, b: Value, names: tuple[str, ...]) -> None:
     """What an operator of a tensor, whose methods have these names, asks first."""
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         for value in (a, b):
-            no_torch_function(ex, value)
-            own_methods(ex, value, *names)
+            no_torch_function(interp, value)
+            own_methods(interp, value, *names)
 
 
-def own_methods(ex: Executor, value: Value, *names: str) -> None:
+def own_methods(interp: Interpreter, value: Value, *names: str) -> None:
     """A break where a program put methods of its own into torch's classes; else that it did not is guarded."""
     for name in names if isinstance(value, TensorValue) else ():
-        found = ex.world.class_lookup(value.cls, name)
+        found = interp.context.class_lookup(value.cls, name)
         if isinstance(found, types.FunctionType) and not (found.__module__ or "").startswith("torch"):
             raise unsupported(value, f"{type_name(value.cls)}.{name}, which is the program's,")
 
 
-def no_torch_function(ex: Executor, value: Value) -> None:
+def no_torch_function(interp: Interpreter, value: Value) -> None:
     """A break where the class of an operand, which is no tensor, says itself what torch makes of it; else that it does
     not is guarded."""
     if isinstance(value, (BoxedValue, ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
-            ex.world.class_lookup(value.cls, "__torch_function__") is not MISSING:
+            interp.context.class_lookup(value.cls, "__torch_function__") is not MISSING:
         raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
 
 
-def _opaque_payload(ex: Executor, value: PyValue) -> Any:
+def _opaque_payload(interp: Interpreter, value: PyValue) -> Any:
     """An object that tracing knows by identity only, for a torch call: what it holds must not change."""
     obj = value.obj
     if isinstance(obj, torch.Tensor):
         raise GraphBreak("unsupported_tensor", type(obj).__name__)
     if is_number(obj) and obj.dtype.kind != "b":
-        return ex.world.pin(value).item()
+        return interp.context.pin(value).item()
     if is_number(obj) or is_array(obj):
         raise GraphBreak("unsupported_value", f"a numpy {type(obj).__name__} in a torch operation")
-    no_torch_function(ex, value)
-    return ex.world.pin(value)
+    no_torch_function(interp, value)
+    return interp.context.pin(value)
 
 
 def number_value(payload: Any) -> Value:
-    """The Value of a number that the recorder returned."""
+    """The Value of a number that the graph builder returned."""
     return ScalarValue(payload) if type(payload) is TracedScalar else ConstValue(payload)
 
 
-def from_payload(ex: Executor, payload: Any, cls: type = torch.Tensor) -> Value:
-    """The Value of what the recorder returned."""
+def from_payload(interp: Interpreter, payload: Any, cls: type = torch.Tensor) -> Value:
+    """The Value of what the graph builder returned."""
     if isinstance(payload, TracedTensor):
-        return ex.world.tensor_value(payload, cls)
+        return interp.context.tensor_value(payload, cls)
     if isinstance(payload, TracedScalar):
         return ScalarValue(payload)
     if isinstance(payload, sympy.Basic):
         return ConstValue(int(payload)) if payload.is_Integer else SymValue(payload)
     if isinstance(payload, StructPayload):
-        return TupleValue([from_payload(ex, p) for p in payload.items], None, payload.cls)
+        return TupleValue([from_payload(interp, p) for p in payload.items], None, payload.cls)
     if isinstance(payload, SizePayload):
-        return TupleValue([from_payload(ex, p) for p in payload], None, torch.Size)
+        return TupleValue([from_payload(interp, p) for p in payload], None, torch.Size)
     if isinstance(payload, tuple):
         kind = type(payload)
         known = kind if kind is torch.Size or hasattr(kind, "_fields") else tuple
-        return TupleValue([from_payload(ex, p) for p in payload], None, known)
+        return TupleValue([from_payload(interp, p) for p in payload], None, known)
     if isinstance(payload, list):
-        return ListValue([from_payload(ex, p) for p in payload])
+        return ListValue([from_payload(interp, p) for p in payload])
     if type(payload) in CONST_TYPES:
         return ConstValue(payload)
-    return ex.world.const_object(payload)
+    return interp.context.const_object(payload)
 
 
 class SizePayload(tuple):
@@ -213,23 +213,23 @@ class SizePayload(tuple):
 
 
 @builtin(give_up)
-def _give_up(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _give_up(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     raise GraphBreak("unsupported_call", args[0].value if args and isinstance(args[0], ConstValue) else "")
 
 
 @builtin(torch.compiler.is_compiling)
-def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _is_compiling(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """True; but not for those of torch's own files that ask in order to compute something else than eager does: modules
     (hooks left out, padding kept where the encoder's fast path makes it zero), and optimizers (float32 on tensors where
     eager takes Python numbers, arguments unchecked)."""
-    code = ex.frames[-1].code
+    code = interp.frames[-1].code
     return ConstValue(not code.co_filename.startswith(_AS_IN_EAGER) or code is _CAPTURE_CHECK)
 
 
 @builtin(torch.device.__exit__)
-def _leave_device(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _leave_device(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The end of a `with` block: what was raised in it does not matter."""
-    return record(ex, torch.device.__exit__, args[:1], {})
+    return record(interp, torch.device.__exit__, args[:1], {})
 
 
 _AS_IN_EAGER = tuple(os.path.dirname(package.__file__) + os.sep for package in (torch.optim, torch.nn.modules))
@@ -238,34 +238,35 @@ _CAPTURE_CHECK = torch.optim.Optimizer._accelerator_graph_capture_health_check._
 
 
 @contextlib.contextmanager
-def recording(ex: Executor, what: str) -> Iterator[None]:
-    """Turn the recorder's refusals into graph breaks, and its user errors into exceptions of the traced program."""
-    if ex.recorder.state.is_foreign:
+def recording(interp: Interpreter, what: str) -> Iterator[None]:
+    """Turn the graph builder's refusals into graph breaks, and its user errors into exceptions of the traced
+    program."""
+    if interp.builder.state.is_foreign:
         raise GraphBreak("torch_mode", what, tail=True)
     try:
         yield
     except Uncapturable as error:
         raise GraphBreak(error.reason_id, f"{what}: {error.detail}") from None
     except UserError as error:
-        raise ex.raise_real(error.exception) from None
+        raise interp.raise_real(error.exception) from None
 
 
-def record(ex: Executor, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def record(interp: Interpreter, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Put a torch call into the graph."""
-    if fn in _FROM_DATA and any(_holds_number(ex, value) for value in (*args, *kwargs.values())):
+    if fn in _FROM_DATA and any(_holds_number(interp, value) for value in (*args, *kwargs.values())):
         raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
-    if _in_try(ex) and not may_handle(ex.recorder, is_user_op(fn) and writes(fn)):
+    if _in_try(interp) and not may_handle(interp.builder, is_user_op(fn) and writes(fn)):
         raise GraphBreak("unsupported_call", f"{fn}, whose exceptions are caught here")
     if fn is torch.Tensor.new and len(args) == 2 and args[1].cls is torch.Size:
         fn = torch.Tensor.new_empty  # a torch.Size is a shape, any other sequence the data; payloads do not tell them
-    with recording(ex, getattr(fn, "__name__", str(fn))):
-        payload = _recorded(ex, fn, tuple(to_payload(ex, a) for a in args),
-                            {k: to_payload(ex, v) for k, v in kwargs.items()})
+    with recording(interp, getattr(fn, "__name__", str(fn))):
+        payload = _recorded(interp, fn, tuple(to_payload(interp, a) for a in args),
+                            {k: to_payload(interp, v) for k, v in kwargs.items()})
     if fn in _RETURNS_SIZE and type(payload) is tuple:
         payload = SizePayload(payload)
     if payload is None and fn in _RETURNS_LIST:
         return args[0] if args else kwargs["self"]
-    return from_payload(ex, payload)
+    return from_payload(interp, payload)
 
 
 #: torch functions whose tuple of ints is a torch.Size.
@@ -280,64 +281,64 @@ _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scal
                         torch.Tensor.new, torch.Tensor})
 
 
-def _holds_number(ex: Executor, value: Value) -> bool:
+def _holds_number(interp: Interpreter, value: Value) -> bool:
     """Whether a numpy number is among the items of nested lists."""
     if isinstance(value, (ListValue, TupleValue)):
-        return any(_holds_number(ex, ex.world.force(item)) for item in value.items)
+        return any(_holds_number(interp, interp.context.force(item)) for item in value.items)
     return isinstance(value, PyValue) and is_number(value.obj)
 
 
-def _in_try(ex: Executor) -> bool:
+def _in_try(interp: Interpreter) -> bool:
     """Whether the program would catch what the current call raises (`with` blocks aside), when the graph runs."""
-    for frame in ex.frames:
+    for frame in interp.frames:
         handler = frame.current.handler
         if handler is not None and frame.instructions[handler.target + 1].name != "WITH_EXCEPT_START":
             return True
     return False
 
 
-def _recorded(ex: Executor, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The recorder's call; where it refuses, once more with the values of numbers that are known."""
+def _recorded(interp: Interpreter, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The graph builder's call; where it refuses, once more with the values of numbers that are known."""
     try:
-        return ex.recorder.call(fn, args, kwargs, ex.loc())
+        return interp.builder.call(fn, args, kwargs, interp.loc())
     except Uncapturable:
-        mark = ex.recorder.guards.checkpoint()
-        what = f"an argument of {getattr(fn, '__name__', fn)}, {ex.loc()}"
-        known = pinned_arguments(ex.recorder, (args, kwargs), what)
+        mark = interp.builder.guards.checkpoint()
+        what = f"an argument of {getattr(fn, '__name__', fn)}, {interp.loc()}"
+        known = pinned_arguments(interp.builder, (args, kwargs), what)
         if known is None:
             raise
         try:
-            return ex.recorder.call(fn, *known, ex.loc())
+            return interp.builder.call(fn, *known, interp.loc())
         except Uncapturable:
-            ex.recorder.guards.rollback(mark)
+            interp.builder.guards.rollback(mark)
             raise
 
 
 # -- calling ------------------------------------------------------------------------------------------------
 
 
-def call(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Call a Value: the result, or PUSHED when a Python function's frame was pushed."""
     if isinstance(fn, FunctionValue):
-        return call_function(ex, fn, args, kwargs)
+        return call_function(interp, fn, args, kwargs)
     if isinstance(fn, MethodValue):
-        return call(ex, fn.func, [fn.self, *args], kwargs)
+        return call(interp, fn.func, [fn.self, *args], kwargs)
     if isinstance(fn, BuiltinMethodValue):
-        return call_builtin(ex, fn.descriptor, [fn.self, *args], kwargs, fn)
+        return call_builtin(interp, fn.descriptor, [fn.self, *args], kwargs, fn)
     if isinstance(fn, PyValue):
-        obj = ex.world.pin(fn)
+        obj = interp.context.pin(fn)
         if isinstance(obj, type):
-            return call_class(ex, fn, obj, args, kwargs)
-        return call_builtin(ex, obj, args, kwargs, fn)
+            return call_class(interp, fn, obj, args, kwargs)
+        return call_builtin(interp, obj, args, kwargs, fn)
     own = _CALLS_OF.get(type(fn))
     if own is not None:
-        return own(ex, fn, args, kwargs)
-    hook = ex.world.class_lookup(fn.cls, "__call__")
+        return own(interp, fn, args, kwargs)
+    hook = interp.context.class_lookup(fn.cls, "__call__")
     if isinstance(hook, types.FunctionType):
-        return call(ex, ex.world.const_object(hook), [fn, *args], kwargs)
+        return call(interp, interp.context.const_object(hook), [fn, *args], kwargs)
     if hook is not MISSING:
         raise unsupported(fn, "a call")
-    raise ex.throw(TypeError, f"{type_name(fn.cls)!r} object is not callable")
+    raise interp.throw(TypeError, f"{type_name(fn.cls)!r} object is not callable")
 
 
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -365,11 +366,11 @@ def check_arguments(fn: Value, obj: Any, args: list[Value], kwargs: dict[str, Va
         raise GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")
 
 
-def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
+def call_builtin(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
     """Call a C function, a method descriptor, or an opaque callable."""
     if args and isinstance(obj, _C_METHODS) and obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
         if obj.__name__ not in _LOOKS_AT_CLASSES:
-            args = [whole_plain_part(ex, arg) for arg in args]
+            args = [whole_plain_part(interp, arg) for arg in args]
     elif args and isinstance(obj, _C_METHODS) and obj.__objclass__ in (list, tuple) and obj.__name__ in _READS_ITEMS:
         rest = args[1:]
         args = [_plain_sequence(args[0]), *(map(_plain_sequence, rest) if obj.__name__ in _OF_TWO else rest)]
@@ -378,17 +379,17 @@ def call_builtin(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
     except TypeError:
         handler = None
     if args and not kwargs and isinstance(obj, types.BuiltinFunctionType) and obj in OF_NUMBERS:
-        folded = fold_numpy_numbers(ex, obj, args)
+        folded = fold_numpy_numbers(interp, obj, args)
         if folded is not None:
             return folded
     if handler is not None:
         check_arguments(fn, obj, args, kwargs)
-        return handler(ex, args, kwargs)
-    return _call_opaque(ex, obj, args, kwargs, fn)
+        return handler(interp, args, kwargs)
+    return _call_opaque(interp, obj, args, kwargs, fn)
 
 
-def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
-    world = ex.world
+def _call_opaque(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
+    context = interp.context
     try:
         hashable = hash(obj) is not None
     except TypeError:
@@ -398,59 +399,59 @@ def _call_opaque(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Va
             raise GraphBreak("disabled", fn.describe())
         body = substitute(obj) if is_loaded() else None
         if body is not None:
-            return call(ex, world.const_object(body), args, kwargs)
+            return call(interp, context.const_object(body), args, kwargs)
         state = torch_state_functions.get(obj)
         if state is not None:
-            with recording(ex, fn.describe()):
-                payload = state(ex.recorder, tuple(to_payload(ex, a) for a in args),
-                                {k: to_payload(ex, v) for k, v in kwargs.items()})
-            return from_payload(ex, payload)
+            with recording(interp, fn.describe()):
+                payload = state(interp.builder, tuple(to_payload(interp, a) for a in args),
+                                {k: to_payload(interp, v) for k, v in kwargs.items()})
+            return from_payload(interp, payload)
     original = original_of(obj)
     if original is not None:
-        return call(ex, world.const_object(original), args, kwargs)
+        return call(interp, context.const_object(original), args, kwargs)
     if is_pure(obj, args):
-        folded = fold_deep(ex, obj, args, kwargs)
+        folded = fold_deep(interp, obj, args, kwargs)
         if folded is not None:
             return folded
     if hashable:
         polyfill = POLYFILLS.get(obj)
         if polyfill is not None:
             check_arguments(fn, obj, args, kwargs)
-            return call(ex, world.const_object(polyfill), args, kwargs)
+            return call(interp, context.const_object(polyfill), args, kwargs)
     if is_user_op(obj):
         from ..models.tensors.registered_operators import call_operator
 
-        return call_operator(ex, obj, args, kwargs)
+        return call_operator(interp, obj, args, kwargs)
     if isinstance(obj, torch._ops.HigherOrderOperator):
         raise GraphBreak("higher_order", str(obj))
     if is_torch_callable(obj) or hashable and (obj in ALLOWED or is_allowed(obj)):
-        return record(ex, obj, args, kwargs)
+        return record(interp, obj, args, kwargs)
     if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
-        slot = wrapper_call(ex, obj, args, kwargs)
+        slot = wrapper_call(interp, obj, args, kwargs)
         if slot is not None:
             return slot
-    hook = world.class_lookup(type(obj), "__call__")
+    hook = context.class_lookup(type(obj), "__call__")
     if isinstance(hook, types.FunctionType):
-        return call(ex, world.const_object(hook), [fn, *args], kwargs)
+        return call(interp, context.const_object(hook), [fn, *args], kwargs)
     if isinstance(obj, functools._lru_cache_wrapper):  # type: ignore[attr-defined]
         from ..models.builtins.caches import call_cached
 
-        return call_cached(ex, fn, args, kwargs)  # type: ignore[arg-type]
+        return call_cached(interp, fn, args, kwargs)  # type: ignore[arg-type]
     if getattr(obj, "__name__", "") == "__call__" and args and isinstance(args[0], PyValue) and \
             isinstance(args[0].obj, torch.jit.ScriptFunction):
         fn, obj, args = args[0], args[0].obj, args[1:]  # `ScriptFunction.__call__`, which tools wrap
     if isinstance(obj, torch.jit.ScriptFunction):
         from ..models.tensors.scripted import call_scripted
 
-        return call_scripted(ex, fn, args, kwargs)  # type: ignore[arg-type]
+        return call_scripted(interp, fn, args, kwargs)  # type: ignore[arg-type]
     drawing = _model_of_generator(obj) if hashable else None
     if drawing is not None:
-        return drawing(ex, args, kwargs)
+        return drawing(interp, args, kwargs)
     owner = getattr(obj, "__objclass__", None) or type(getattr(obj, "__self__", None))
     raise GraphBreak("lock" if owner in _LOCKS else "unsupported_call", fn.describe())
 
 
-def _model_of_generator(obj: Any) -> Callable[[Executor, list[Value], dict[str, Value]], Any] | None:
+def _model_of_generator(obj: Any) -> Callable[[Interpreter, list[Value], dict[str, Value]], Any] | None:
     from ..models.builtins.draws import late_model
 
     return late_model(obj)
@@ -460,7 +461,7 @@ _LOCKS = (_thread.LockType, _thread.RLock)
 
 
 @builtin(types.FunctionType.__get__)
-def _bind(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _bind(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`function.__get__(obj, cls)`: a method, or the function itself without an object."""
     if kwargs or len(args) not in (2, 3) or not isinstance(args[0], FunctionValue):
         raise GraphBreak("unsupported_call", "function.__get__")
@@ -468,7 +469,7 @@ def _bind(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return args[0] if is_none else MethodValue(args[0], args[1])
 
 
-def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def wrapper_call(interp: Interpreter, descriptor: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A C slot wrapper or method called on a value: the operators' models answer (`dict.__getitem__(d, k)`)."""
     from .subscripts import SLOT_WRAPPERS
 
@@ -479,94 +480,94 @@ def wrapper_call(ex: Executor, descriptor: Any, args: list[Value], kwargs: dict[
     owner = descriptor.__objclass__
     if not issubclass(args[0].cls, owner):
         return None
-    return fallback(ex, owner, *args)
+    return fallback(interp, owner, *args)
 
 
-def call_class(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_class(interp: Interpreter, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`cls(...)`."""
-    world = ex.world
+    context = interp.context
     handler = BUILTINS.get(cls)
     if handler is not None:
         check_arguments(fn, cls, args, kwargs)
-        folded = fold_numpy_numbers(ex, cls, args) if not kwargs and cls in OF_NUMBERS else None
-        return handler(ex, args, kwargs) if folded is None else folded
+        folded = fold_numpy_numbers(interp, cls, args) if not kwargs and cls in OF_NUMBERS else None
+        return handler(interp, args, kwargs) if folded is None else folded
     if cls in PURE_TORCH:
-        folded = fold_deep(ex, cls, args, kwargs)
+        folded = fold_deep(interp, cls, args, kwargs)
         if folded is not None:
             return folded
     meta = type(cls)
-    meta_call = world.class_lookup(meta, "__call__")
+    meta_call = context.class_lookup(meta, "__call__")
     if isinstance(meta_call, type):  # `TypedDict` classes make dicts
-        return call(ex, world.const_object(meta_call), args, kwargs)
+        return call(interp, context.const_object(meta_call), args, kwargs)
     if isinstance(meta_call, types.FunctionType):
-        raw = _enum_member(ex, cls, args, kwargs) if meta_call is enum.EnumMeta.__call__ else None
+        raw = _enum_member(interp, cls, args, kwargs) if meta_call is enum.EnumMeta.__call__ else None
         if raw is not None:
             return raw
-        return call(ex, world.const_object(meta_call), [fn, *args], kwargs)
+        return call(interp, context.const_object(meta_call), [fn, *args], kwargs)
     drawing = _model_of_generator(cls)
     if drawing is not None:
-        return drawing(ex, args, kwargs)
+        return drawing(interp, args, kwargs)
     cls = original_type(cls) or cls
     if cls in STAND_INS:
-        return make_stand_in(ex, cls, args, kwargs)
+        return make_stand_in(interp, cls, args, kwargs)
     body = POLYFILLS.get(cls)
     if body is not None:
-        return call(ex, world.const_object(body), args, kwargs)
-    return instantiate(ex, fn, cls, args, kwargs)
+        return call(interp, context.const_object(body), args, kwargs)
+    return instantiate(interp, fn, cls, args, kwargs)
 
 
-def _enum_member(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _enum_member(interp: Interpreter, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Enum lookups by value: members are constants. None where code of the program's answers for other values."""
     if not issubclass(cls, enum.Enum) or len(args) != 1 or kwargs or not isinstance(args[0], (ConstValue, PyValue)):
         return None
-    key = args[0].value if isinstance(args[0], ConstValue) else ex.world.pin(args[0])
-    missing = ex.world.class_lookup(cls, "_missing_")
+    key = args[0].value if isinstance(args[0], ConstValue) else interp.context.pin(args[0])
+    missing = interp.context.class_lookup(cls, "_missing_")
     if missing not in (vars(enum.Enum)["_missing_"], vars(enum.Flag)["_missing_"]):
         if type(key) is not cls and not any(known == key for known in cls._value2member_map_):
             return None
     try:
-        return ex.world.const_object(cls(key))
+        return interp.context.const_object(cls(key))
     except ValueError as error:
-        raise ex.raise_real(error) from None
+        raise interp.raise_real(error) from None
 
 
-def instantiate(ex: Executor, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def instantiate(interp: Interpreter, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`type.__call__(cls, ...)`."""
     from ..models.builtins.type_calls import allocate
 
-    world = ex.world
-    new = world.class_lookup(cls, "__new__")
-    init = world.class_lookup(cls, "__init__")
+    context = interp.context
+    new = context.class_lookup(cls, "__new__")
+    init = context.class_lookup(cls, "__init__")
     if isinstance(new, staticmethod):
         new = new.__func__
     if isinstance(new, types.FunctionType):
         from ..polyfills.construct import instantiate as body
 
-        return call(ex, world.const_object(body), [fn, *args], kwargs)
+        return call(interp, context.const_object(body), [fn, *args], kwargs)
     if new is type.__new__:
-        return call(ex, world.const_object(call_type), [fn, *args], kwargs)
+        return call(interp, context.const_object(call_type), [fn, *args], kwargs)
     if cls.__flags__ & (1 << 20):  # abstract
         raise GraphBreak("unsupported_call", f"abstract class {cls.__name__}")
-    made = allocate(ex, cls, new, args, kwargs)
+    made = allocate(interp, cls, new, args, kwargs)
     if init in STAND_IN_ORIGINALS:
-        ex.call_sync(world.const_object(init), [made, *args], kwargs)
+        interp.call_sync(context.const_object(init), [made, *args], kwargs)
         return made
     if isinstance(init, types.FunctionType):
-        return call_init(ex, world.const_object(init), made, args, kwargs)
+        return call_init(interp, context.const_object(init), made, args, kwargs)
     if init is not object.__init__ and init is not MISSING:
         from ..models.builtins import type_calls as builtin_types
 
-        builtin_types.c_init(ex, init, made, args, kwargs)
+        builtin_types.c_init(interp, init, made, args, kwargs)
     elif init is object.__init__ and new is object.__new__ and (args or kwargs):
-        raise ex.throw(TypeError, f"{cls.__name__}() takes no arguments")
+        raise interp.throw(TypeError, f"{cls.__name__}() takes no arguments")
     return made
 
 
-def call_init(ex: Executor, init: Value, made: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_init(interp: Interpreter, init: Value, made: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Run `__init__` in Python and return the instance; resumable through `construct`."""
     from ..polyfills.construct import initialize
 
-    return call(ex, ex.world.const_object(initialize), [init, made, *args], kwargs)
+    return call(interp, interp.context.const_object(initialize), [init, made, *args], kwargs)
 
 
 # -- Python functions ---------------------------------------------------------------------------------------
@@ -575,7 +576,7 @@ _GENERATOR = inspect.CO_GENERATOR
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_function(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Inline a Python function: push its frame."""
     code = fn.code
     real = fn.known
@@ -584,66 +585,66 @@ def call_function(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: di
             real = fn.real
         original = original_of(real)
         if original is not None:
-            return call(ex, ex.world.const_object(original), args, kwargs)
+            return call(interp, interp.context.const_object(original), args, kwargs)
         if real in DISABLED:
             raise GraphBreak("disabled", fn.describe())
         if is_loaded():
-            marked = call_marked(ex, fn, real, args, kwargs)
+            marked = call_marked(interp, fn, real, args, kwargs)
             if marked is not NotImplemented:
                 return marked
         handler = BUILTINS.get(real)
         if handler is not None:
             check_arguments(fn, real, args, kwargs)
-            return handler(ex, args, kwargs)
+            return handler(interp, args, kwargs)
         state = torch_state_functions.get(real)
         if state is not None:
-            with recording(ex, fn.describe()):
-                payload = state(ex.recorder, tuple(to_payload(ex, a) for a in args),
-                                {k: to_payload(ex, v) for k, v in kwargs.items()})
-            return from_payload(ex, payload)
+            with recording(interp, fn.describe()):
+                payload = state(interp.builder, tuple(to_payload(interp, a) for a in args),
+                                {k: to_payload(interp, v) for k, v in kwargs.items()})
+            return from_payload(interp, payload)
         if real in POLYFILLS:
-            return call(ex, ex.world.const_object(POLYFILLS[real]), args, kwargs)
+            return call(interp, interp.context.const_object(POLYFILLS[real]), args, kwargs)
         if real in ALLOWED:
-            return record(ex, real, args, kwargs)
+            return record(interp, real, args, kwargs)
         if is_torch_callable(real):
-            return record(ex, real, args, kwargs)
+            return record(interp, real, args, kwargs)
         wrapped = WRAPPED.get(id(code))
         if wrapped is not None:
-            return wrapped(ex, fn, args, kwargs)
+            return wrapped(interp, fn, args, kwargs)
         variable = wrapped_for_compiler(real)
         if variable is not None:
-            return call(ex, _wrapped_by(ex, fn, variable), args, kwargs)
+            return call(interp, _wrapped_by(interp, fn, variable), args, kwargs)
         if id(code) in SKIPPED:
             raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
         if real in SUBSTITUTES:
-            return call(ex, ex.world.const_object(SUBSTITUTES[real]), args, kwargs)
+            return call(interp, interp.context.const_object(SUBSTITUTES[real]), args, kwargs)
         if real.__module__ and is_skipped(real.__module__) and not is_entered(real):
             raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
     model = CODE_MODELS.get(id(code)) if fn.closure else None
     if model is not None:
-        return model(ex, fn, args, kwargs)
+        return model(interp, fn, args, kwargs)
     if code.co_flags & _ASYNC:
         raise GraphBreak("async", fn.describe())
-    return _enter(ex, fn, args, kwargs)
+    return _enter(interp, fn, args, kwargs)
 
 
 #: what is to be done instead of tracing a function, by the function
 _BY_IDENTITY: tuple[Any, ...] = (DISABLED, BUILTINS, torch_state_functions, POLYFILLS, ALLOWED, SUBSTITUTES)
 
 
-def _call_wrapped(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _call_wrapped(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A call of one of torch's closures around a function: see `torch_functions.WRAPPERS`."""
     variable, body = WRAPPERS[id(fn.code)]
-    inner = _wrapped_by(ex, fn, variable)
+    inner = _wrapped_by(interp, fn, variable)
     if body is None:
-        return call(ex, inner, args, kwargs)
-    return call(ex, ex.world.const_object(body), [inner, *args], kwargs)
+        return call(interp, inner, args, kwargs)
+    return call(interp, interp.context.const_object(body), [inner, *args], kwargs)
 
 
-def _wrapped_by(ex: Executor, fn: FunctionValue, variable: str) -> Value:
+def _wrapped_by(interp: Interpreter, fn: FunctionValue, variable: str) -> Value:
     """The function that a closure calls by the name of one of its free variables."""
     assert fn.closure is not None
-    inner = ex.world.cell_content(fn.closure[fn.code.co_freevars.index(variable)])
+    inner = interp.context.cell_content(fn.closure[fn.code.co_freevars.index(variable)])
     assert isinstance(inner, Value)
     return inner
 
@@ -652,49 +653,51 @@ for _code in WRAPPERS:
     WRAPPED.setdefault(_code, _call_wrapped)
 
 
-def inline_library(ex: Executor, function: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def inline_library(interp: Interpreter, function: types.FunctionType, args: list[Value],
+                   kwargs: dict[str, Value]) -> Any:
     """Trace the Python code of a library function that has a model, in a case that the model leaves to it."""
-    fn = ex.world.const_object(function)
+    fn = interp.context.const_object(function)
     assert isinstance(fn, FunctionValue)
-    return _enter(ex, fn, args, kwargs)
+    return _enter(interp, fn, args, kwargs)
 
 
-def _enter(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _enter(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     if is_plain(fn.code):
         raise GraphBreak("plain_loop", fn.code.co_name)
-    frame = make_frame(ex, fn, args, kwargs)
+    frame = make_frame(interp, fn, args, kwargs)
     if fn.code.co_flags & _GENERATOR:
         frame.resumable = False
-        made = GeneratorValue(frame, ex.polyfill_caller() or ex.step, fn)
+        made = GeneratorValue(frame, interp.polyfill_caller() or interp.step, fn)
         frame.generator = made
-        caller = ex.frames[-1].func if ex.frames else None
+        caller = interp.frames[-1].func if interp.frames else None
         original = ORIGINALS.get(caller.known) if caller is not None and caller.known is not None else None
         if original in ITERATOR_TYPES:
             made.cls = original if isinstance(original, type) else original.__self__
         return made
-    ex.push_frame(frame)
+    interp.push_frame(frame)
     return PUSHED
 
 
-def make_frame(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:
+def make_frame(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:
     """A frame with the arguments bound."""
     if not is_readable(fn.code):
         raise GraphBreak("opcode", fn.describe())
     if has_own_builtins(fn.code, fn.globals):
         raise GraphBreak("skipped", f"{fn.qualname}: it has builtins of its own")
-    frame = Frame(fn, fn.code, ex.world.globals_of(fn.globals))
-    bind(ex, fn, args, kwargs, frame.locals)
+    frame = Frame(fn, fn.code, interp.context.globals_of(fn.globals))
+    bind(interp, fn, args, kwargs, frame.locals)
     for name, cell in zip(fn.code.co_freevars, fn.closure or (), strict=True):
         frame.cells[name] = cell
     return frame
 
 
-def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Value]) -> None:
+def bind(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value],
+         out: dict[str, Value]) -> None:
     """Bind arguments to parameters as CPython does."""
     code = fn.code
     n = code.co_argcount
     names = code.co_varnames
-    defaults, kwdefaults = function_defaults(ex.world, fn)
+    defaults, kwdefaults = function_defaults(interp.context, fn)
     given = len(args)
     for i in range(min(given, n)):
         out[names[i]] = args[i]
@@ -704,7 +707,7 @@ def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, V
         out[names[position]] = TupleValue(list(args[n:]))
         position += 1
     elif given > n:
-        raise bad_arguments(ex, fn, args, kwargs)
+        raise bad_arguments(interp, fn, args, kwargs)
     extra: DictValue | None = None
     if code.co_flags & inspect.CO_VARKEYWORDS:
         extra = DictValue()
@@ -714,76 +717,76 @@ def bind(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, V
         where = names.index(key, 0, n + n_kwonly) if key in names[: n + n_kwonly] else -1
         if where < positional_only and where >= 0 or where < 0:
             if extra is None:
-                raise bad_arguments(ex, fn, args, kwargs)
-            ex.world.dict_set(extra, key, value, ConstValue(key))
+                raise bad_arguments(interp, fn, args, kwargs)
+            interp.context.dict_set(extra, key, value, ConstValue(key))
         elif key in out:
-            raise bad_arguments(ex, fn, args, kwargs)
+            raise bad_arguments(interp, fn, args, kwargs)
         else:
             out[key] = value
     first_default = n - len(defaults)
     for i in range(given, n):
         if names[i] not in out:
             if i < first_default:
-                raise bad_arguments(ex, fn, args, kwargs)
+                raise bad_arguments(interp, fn, args, kwargs)
             out[names[i]] = defaults[i - first_default]
     for i in range(n, n + n_kwonly):
         if names[i] not in out:
             if names[i] not in kwdefaults:
-                raise bad_arguments(ex, fn, args, kwargs)
+                raise bad_arguments(interp, fn, args, kwargs)
             out[names[i]] = kwdefaults[names[i]]
 
 
-def bad_arguments(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> BaseException:
+def bad_arguments(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> BaseException:
     """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
     if is_polyfill(fn.code):
         return GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")  # in C's words
-    defaults, kwdefaults = function_defaults(ex.world, fn)
+    defaults, kwdefaults = function_defaults(interp.context, fn)
     fn.settle()  # its name is in the message
     twin = twin_of(fn, len(defaults), kwdefaults)
     try:
         twin(*(None for _ in args), **dict.fromkeys(kwargs))
     except TypeError as error:
-        return ex.raise_real(error)
+        return interp.raise_real(error)
     return GraphBreak("unsupported_call", f"arguments of {fn.describe()}")
 
 
-def range_items(ex: Executor, value: RangeValue) -> list[Value]:
+def range_items(interp: Interpreter, value: RangeValue) -> list[Value]:
     """The elements of a range; symbolic bounds are specialised to their values."""
-    bounds = [as_int(ex, v, "range()") for v in (value.start, value.stop, value.step)]
+    bounds = [as_int(interp, v, "range()") for v in (value.start, value.stop, value.step)]
     return [ConstValue(i) for i in range(*bounds)]
 
 
-def as_int(ex: Executor, value: Value, what: str) -> int:
+def as_int(interp: Interpreter, value: Value, what: str) -> int:
     """A Python int, pinning a symbolic size where need be."""
-    value = whole_plain_part(ex, value)
+    value = whole_plain_part(interp, value)
     if isinstance(value, ConstValue) and isinstance(value.value, int):
         return value.value
     if isinstance(value, SymValue):
-        number = ex.world.specialize(value.expr, f"{what} at {ex.loc()}")
-        ex.world.specialized.append(f"{value.expr} at {what}, {ex.loc()}")
+        number = interp.context.specialize(value.expr, f"{what} at {interp.loc()}")
+        interp.context.specialized.append(f"{value.expr} at {what}, {interp.loc()}")
         return number
     if isinstance(value, ScalarValue):
-        known = pin(ex.recorder, value.traced, f"{what}, {ex.loc()}")
+        known = pin(interp.builder, value.traced, f"{what}, {interp.loc()}")
         if known is None:
-            known = count_of(ex, value.traced)
+            known = count_of(interp, value.traced)
         if isinstance(known, int):
             return known
         if known is None:
             raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
     if isinstance(value, TensorValue):
-        own_methods(ex, value, "__index__")
-        return as_int(ex, record(ex, torch._C.TensorBase.__index__, [value], {}), what)
+        own_methods(interp, value, "__index__")
+        return as_int(interp, record(interp, torch._C.TensorBase.__index__, [value], {}), what)
     if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
-        return int(ex.world.pin(value))
-    hook = ex.world.class_lookup(value.cls, "__index__")
+        return int(interp.context.pin(value))
+    hook = interp.context.class_lookup(value.cls, "__index__")
     if isinstance(hook, types.FunctionType):
-        found = ex.call_sync(ex.world.const_object(hook), [value])
+        found = interp.call_sync(interp.context.const_object(hook), [value])
         if not issubclass(found.cls, int):
-            raise ex.throw(TypeError, f"__index__ returned non-int (type {found.cls.__name__})")
-        return as_int(ex, found, what)
+            raise interp.throw(TypeError, f"__index__ returned non-int (type {found.cls.__name__})")
+        return as_int(interp, found, what)
     if hook is not MISSING:
         raise unsupported(value, what)
-    raise ex.throw(TypeError, f"{type_name(value.cls)!r} object cannot be interpreted as an integer")
+    raise interp.throw(TypeError, f"{type_name(value.cls)!r} object cannot be interpreted as an integer")
 
 
 def is_index_sized(number: int) -> bool:

@@ -26,7 +26,7 @@ from ..values.base import (
     TupleValue,
     Value,
 )
-from .interpreter import Executor
+from .interpreter import Interpreter
 from .operator_methods import ASKED, method_of_program
 
 
@@ -60,20 +60,20 @@ class NotConstant(Exception):
     """A value is not made of constants."""
 
 
-def deep_constant(ex: Executor, value: Value) -> Any:
+def deep_constant(interp: Interpreter, value: Value) -> Any:
     """The real object of a value made of constants, containers made anew; raises `NotConstant`."""
-    value = transparent_part(ex, value)
+    value = transparent_part(interp, value)
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(deep_constant(ex, ex.world.force(v)) for v in value.items)
+        return value.cls(deep_constant(interp, interp.context.force(v)) for v in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {k: deep_constant(ex, v) for k, v in ex.world.plain_items(value)}
+        return {k: deep_constant(interp, v) for k, v in interp.context.plain_items(value)}
     if isinstance(value, SetValue) and value.cls in (set, frozenset):
-        return value.cls(deep_constant(ex, v) for v in value.items.values())
+        return value.cls(deep_constant(interp, v) for v in value.items.values())
     if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)) and \
-            not method_of_program(ex.world, value, *ASKED):
-        return ex.world.pin(value)
+            not method_of_program(interp.context, value, *ASKED):
+        return interp.context.pin(value)
     raise NotConstant
 
 
@@ -82,51 +82,51 @@ _READS_MEMORY = (re.match, re.fullmatch, re.search, re.findall, re.split,
                  re.Pattern.match, re.Pattern.fullmatch, re.Pattern.search, re.Pattern.findall, re.Pattern.split)
 
 
-def _known_text(ex: Executor, value: Value) -> Any:
+def _known_text(interp: Interpreter, value: Value) -> Any:
     """Like `deep_constant`, for functions in `_READS_MEMORY`. A match refers to the instance itself."""
     if isinstance(value, BoxedValue) and value.base in (str, bytes) and value.source is not None and \
-            not ex.world.comes_anew(value.real, value.source):
-        ex.world.guard(value.source, "id", value.real)
+            not interp.context.comes_anew(value.real, value.source):
+        interp.context.guard(value.source, "id", value.real)
         return value.real
-    return deep_constant(ex, value)
+    return deep_constant(interp, value)
 
 
-def fold_deep(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def fold_deep(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """Evaluate a pure function where all its arguments are made of constants; None where they are not."""
     constant = _known_text if obj in _READS_MEMORY else deep_constant
     try:
-        real = [constant(ex, a) if position else deep_constant(ex, a) for position, a in enumerate(args)]
-        named = {k: constant(ex, v) if k == "string" else deep_constant(ex, v) for k, v in kwargs.items()}
+        real = [constant(interp, a) if position else deep_constant(interp, a) for position, a in enumerate(args)]
+        named = {k: constant(interp, v) if k == "string" else deep_constant(interp, v) for k, v in kwargs.items()}
     except NotConstant:
         return None
     try:
         result = obj(*real, **named)
     except Exception as error:
-        raise ex.raise_real(error) from None
-    return lift(ex, result)
+        raise interp.raise_real(error) from None
+    return lift(interp, result)
 
 
-def fold(ex: Executor, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def fold(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Evaluate on constants."""
     try:
         result = obj(*(a.value for a in args), **{k: a.value for k, a in kwargs.items()})  # type: ignore[attr-defined]
     except Exception as error:
-        raise ex.raise_real(error) from None
-    return lift(ex, result)
+        raise interp.raise_real(error) from None
+    return lift(interp, result)
 
 
-def fold_numpy_numbers(ex: Executor, function: Any, args: list[Value]) -> Value | None:
+def fold_numpy_numbers(interp: Interpreter, function: Any, args: list[Value]) -> Value | None:
     """Evaluate a function of numbers on scalars of numpy's and constants; None where there are others, or no such
     scalars, or where numpy would warn."""
     if not any(isinstance(arg, PyValue) and is_number(arg.obj) for arg in args) or \
             not all(isinstance(arg, ConstValue) or isinstance(arg, PyValue) and is_number(arg.obj) for arg in args):
         return None
-    real = [arg.value if isinstance(arg, ConstValue) else ex.world.pin(arg) for arg in args]  # type: ignore[arg-type]
+    real = [arg.value if isinstance(arg, ConstValue) else interp.context.pin(arg) for arg in args]  # type: ignore[arg-type]
     try:
         result = evaluate_strictly(function, real)
     except Exception as error:
-        raise ex.raise_real(error) from None
-    return None if result is NotImplemented else lift(ex, result)
+        raise interp.raise_real(error) from None
+    return None if result is NotImplemented else lift(interp, result)
 
 
 #: builtin functions that numbers of numpy's may be given as well as Python's
@@ -134,22 +134,22 @@ OF_NUMBERS = frozenset({float, int, bool, complex, str, repr, format, hash, roun
                          *(f for f in vars(math).values() if isinstance(f, types.BuiltinFunctionType))})
 
 
-def lift(ex: Executor, result: Any) -> Value:
+def lift(interp: Interpreter, result: Any) -> Value:
     """The Value of a freshly computed constant, containers included."""
     kind = type(result)
     if kind in CONST_TYPES:
         return ConstValue(result)
     if kind is tuple:
-        return TupleValue([lift(ex, r) for r in result])
+        return TupleValue([lift(interp, r) for r in result])
     if kind is list:
-        return ListValue([lift(ex, r) for r in result])
+        return ListValue([lift(interp, r) for r in result])
     if kind is dict:
         made = DictValue()
         for key, item in result.items():
-            ex.world.dict_set(made, key, lift(ex, item), lift(ex, key))
+            interp.context.dict_set(made, key, lift(interp, item), lift(interp, key))
         return made
     if kind in (set, frozenset):
-        return SetValue({r: lift(ex, r) for r in result}, None, kind)
+        return SetValue({r: lift(interp, r) for r in result}, None, kind)
     if hasattr(kind, "__next__"):
         raise GraphBreak("unsupported_call", f"a function that makes a {kind.__name__}")
-    return ex.world.const_object(result)
+    return interp.context.const_object(result)

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...runtime.lifetimes import is_mortal
+from ...runtime.lifetimes import is_weakly_held
 from ..guards.guard_set import MISSING
 from ..models.arrays.array_values import DTYPE_TYPES, ArrayValue
 from ..models.builtins.plain_parts import plain_part
@@ -37,96 +37,97 @@ from ..values.base import (
     unsupported,
 )
 from .calls import as_int
-from .interpreter import Executor, keeps_hooks
+from .interpreter import Interpreter, keeps_hooks
 from .plain_classes import KNOWN_GLOBALS, compares_by_program, is_plain_class, look_of
 
 
-def key_of(ex: Executor, value: Value) -> Any:
+def key_of(interp: Interpreter, value: Value) -> Any:
     """A real hashable that stands for the value as a dict key or set element: equal exactly where the values are."""
     if isinstance(value, BoxedValue):
-        value = plain_part(ex, value, "__hash__", "__eq__")
+        value = plain_part(interp, value, "__hash__", "__eq__")
     if isinstance(value, ConstValue):
         try:
             hash(value.value)
         except TypeError as error:
-            raise ex.raise_real(error) from None
+            raise interp.raise_real(error) from None
         if value.value != value.value:
-            ex.world.identify(value)
+            interp.context.identify(value)
         return value.value
     if isinstance(value, PyValue):
-        obj = ex.world.pin(value)
+        obj = interp.context.pin(value)
         if not is_compared_by_c(obj) and type(obj) not in (torch.Tensor, torch.nn.Parameter):
             raise unsupported(value, "hash()")
         return obj  # tensors of the kinds that are not captured: found by identity, as others are
     if isinstance(value, FunctionValue):
         return value.real if value.real is not None else Identity(value)
     if isinstance(value, TupleValue):
-        if value.cls is not tuple and not is_builtin(ex, value, "__hash__", "__eq__"):
+        if value.cls is not tuple and not is_builtin(interp, value, "__hash__", "__eq__"):
             raise unsupported(value, "hash()")
-        return tuple(key_of(ex, ex.world.force(v)) for v in value.items)
+        return tuple(key_of(interp, interp.context.force(v)) for v in value.items)
     if isinstance(value, SymValue):
-        return as_int(ex, value, "hash()")
+        return as_int(interp, value, "hash()")
     if isinstance(value, TensorValue):
-        ex.recorder.bets.check_identity(value.traced)
-        return _identity(ex, value)
-    if isinstance(value, SetValue) and is_builtin(ex, value, "__hash__", "__eq__"):  # a frozenset
+        interp.builder.speculation.check_identity(value.traced)
+        return _identity(interp, value)
+    if isinstance(value, SetValue) and is_builtin(interp, value, "__hash__", "__eq__"):  # a frozenset
         return frozenset(value.items)
     if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
-        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+        raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     if isinstance(value, ObjectValue):
-        if isinstance(value, HookNumberValue) and keeps_hooks(ex.frame.code):
+        if isinstance(value, HookNumberValue) and keeps_hooks(interp.frame.code):
             return Identity(value)  # new to every dict of hooks
-        hasher = ex.world.class_lookup(value.cls, "__hash__")
+        hasher = interp.context.class_lookup(value.cls, "__hash__")
         if hasher is object.__hash__:
-            return _identity(ex, value)
+            return _identity(interp, value)
         if hasher is None:
-            raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
-        ex.world.class_lookup(value.cls, "__eq__")
+            raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+        interp.context.class_lookup(value.cls, "__eq__")
         fields = hashed_fields(value.cls)
-        if fields is not None and (id(value.cls) in ex.world.made or not is_mortal(value.cls)):
-            return _likeness(ex, value, fields)
-        if id(value.cls) not in ex.world.made and not is_mortal(value.cls) and _has_plain_look(ex, value.cls):
-            return _likeness(ex, value, _looked_at(value.cls), by_program=True)
+        if fields is not None and (id(value.cls) in interp.context.made or not is_weakly_held(value.cls)):
+            return _likeness(interp, value, fields)
+        if id(value.cls) not in interp.context.made and not is_weakly_held(value.cls) and _has_plain_look(interp,
+                                                                                                          value.cls):
+            return _likeness(interp, value, _looked_at(value.cls), by_program=True)
     raise unsupported(value, "hash()")
 
 
-def member_key(ex: Executor, value: Value) -> Any:
+def member_key(interp: Interpreter, value: Value) -> Any:
     """The key by which sets look for a member: to them, a set is like the frozenset of what is in it."""
     if isinstance(value, SetValue) and value.cls.__hash__ is None:
         return frozenset(value.items)
-    return key_of(ex, value)
+    return key_of(interp, value)
 
 
-def _identity(ex: Executor, value: TensorValue | ObjectValue) -> Any:
+def _identity(interp: Interpreter, value: TensorValue | ObjectValue) -> Any:
     """The key of something that is equal to itself only: the real object where there is one, which is another object
     than all other keys in later calls too."""
     if value.real is None or value.source is None:
         return Identity(value)
-    ex.world.guard(value.source, "distinct")
+    interp.context.guard(value.source, "distinct")
     return value.real
 
 
 # -- frozen dataclasses, and instances of classes with methods that only look at attributes ---------------------------
 
 
-def _likeness(ex: Executor, value: ObjectValue, fields: tuple[str, ...], by_program: bool = False) -> Any:
+def _likeness(interp: Interpreter, value: ObjectValue, fields: tuple[str, ...], by_program: bool = False) -> Any:
     """A real instance of the class, with keys in place of what is in its fields. The program never sees it. Where the
     program wrote the methods, these are given nothing but constants."""
     from .attributes import load_attr
 
     made = object.__new__(value.cls)
     for name in fields:
-        if by_program and not _has_own(ex, value, name):
+        if by_program and not _has_own(interp, value, name):
             raise unsupported(value, f"hash() without .{name}")
-        part = ex.finish_sync(load_attr(ex, value, name))
-        if by_program and not _is_plain_part(ex, part):
+        part = interp.finish_sync(load_attr(interp, value, name))
+        if by_program and not _is_plain_part(interp, part):
             raise unsupported(value, f"hash() with .{name}")
         if _ASKS_FIELDS and isinstance(part, (TensorValue, ArrayValue)):
             raise unsupported(value, "hash()")  # two of them are not equal because they are the same tensor
-        object.__setattr__(made, name, key_of(ex, part))
+        object.__setattr__(made, name, key_of(interp, part))
     if by_program and not _is_reflexive(made, fields):
         raise unsupported(value, "hash()")
-    ex.world.keep(value, fields, made)
+    interp.context.keep(value, fields, made)
     return made
 
 
@@ -188,7 +189,7 @@ def _looked_at(cls: type) -> tuple[str, ...]:
     return tuple(sorted(frozenset().union(*(look[0] for look in found if look is not None)) - {"__class__"}))
 
 
-def _has_plain_look(ex: Executor, cls: type) -> bool:
+def _has_plain_look(interp: Interpreter, cls: type) -> bool:
     """Whether the `__hash__` and `__eq__` that the program wrote do nothing but look at attributes of instances, which
     are nowhere but in these."""
     if cls.__getattribute__ is not object.__getattribute__ or hasattr(cls, "__del__") or not is_plain_class(cls):
@@ -197,31 +198,31 @@ def _has_plain_look(ex: Executor, cls: type) -> bool:
         look = look_of(method.__code__) if isinstance(method, types.FunctionType) else None
         if look is None or "__dict__" in look[0]:
             return False
-        space = ex.world.globals_of(method.__globals__)
+        space = interp.context.globals_of(method.__globals__)
         for name in look[1] - KNOWN_GLOBALS:
-            found = ex.world.dict_get(space, name)
+            found = interp.context.dict_get(space, name)
             if not isinstance(found, PyValue) or type(found.obj) is not type:
                 return False
-        if any(ex.world.dict_get(space, name) is not None for name in look[1] & KNOWN_GLOBALS):
+        if any(interp.context.dict_get(space, name) is not None for name in look[1] & KNOWN_GLOBALS):
             return False  # of another meaning than usual
-    found = [ex.world.class_lookup(cls, name) for name in _looked_at(cls)]
+    found = [interp.context.class_lookup(cls, name) for name in _looked_at(cls)]
     return not any(hasattr(type(one), "__get__") and type(one) is not types.MemberDescriptorType for one in found)
 
 
-def _has_own(ex: Executor, value: ObjectValue, name: str) -> bool:
+def _has_own(interp: Interpreter, value: ObjectValue, name: str) -> bool:
     from .attributes import instance_attrs
 
-    found = ex.world.class_lookup(value.cls, name)
+    found = interp.context.class_lookup(value.cls, name)
     if type(found) is types.MemberDescriptorType:
-        return ex.world.read_slot(value, found) is not None
-    attrs = instance_attrs(ex, value)
-    return attrs is not None and ex.world.dict_get(attrs, name) is not None
+        return interp.context.read_slot(value, found) is not None
+    attrs = instance_attrs(interp, value)
+    return attrs is not None and interp.context.dict_get(attrs, name) is not None
 
 
-def _is_plain_part(ex: Executor, part: Value) -> bool:
+def _is_plain_part(interp: Interpreter, part: Value) -> bool:
     """Whether C compares what an attribute holds, by what it is."""
     if isinstance(part, TupleValue):
-        return part.cls is tuple and all(_is_plain_part(ex, ex.world.force(item)) for item in part.items)
+        return part.cls is tuple and all(_is_plain_part(interp, interp.context.force(item)) for item in part.items)
     return isinstance(part, ConstValue) or isinstance(part, PyValue) and is_compared_by_c(part.obj)
 
 
@@ -232,15 +233,15 @@ def _on_class(cls: type, name: str) -> Any:
 # -- several keys -----------------------------------------------------------------------------------------------------
 
 
-def set_keys(ex: Executor, value: Value) -> list[Any]:
+def set_keys(interp: Interpreter, value: Value) -> list[Any]:
     if isinstance(value, SetValue):
         return list(value.items)
     assert isinstance(value, DictViewValue)
-    items = ex.world.dict_items(value.of)
+    items = interp.context.dict_items(value.of)
     check_known(value, (key for key, _ in items))
     if value.kind == "keys":
         return [key for key, _ in items]
-    return [(key, key_of(ex, found)) for key, found in items]
+    return [(key, key_of(interp, found)) for key, found in items]
 
 
 def check_known(value: Value, keys: Iterable[Any]) -> None:
@@ -248,10 +249,10 @@ def check_known(value: Value, keys: Iterable[Any]) -> None:
         raise unsupported(value, "a look at the numbers of hooks")
 
 
-def is_builtin(ex: Executor, value: Value, *methods: str) -> bool:
+def is_builtin(interp: Interpreter, value: Value, *methods: str) -> bool:
     """Whether an instance of a builtin container, or of a class derived from it, has the container's own methods."""
     own = list if isinstance(value, ListValue) else tuple if isinstance(value, TupleValue) else frozenset
-    return all(ex.world.class_lookup(value.cls, name) is getattr(own, name, MISSING) for name in methods)
+    return all(interp.context.class_lookup(value.cls, name) is getattr(own, name, MISSING) for name in methods)
 
 
 #: The metaclass of the classes that torch's C++ defines.

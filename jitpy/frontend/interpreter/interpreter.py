@@ -1,6 +1,7 @@
 """The symbolic executor: runs bytecode on Values.
 
-One `Executor` traces one call of one frame. Calls of Python functions push a `Frame` instead of recursing, so that a
+One `SymbolicInterpreter` traces one call of one frame. Calls of Python functions push a `Frame` instead of recursing,
+so that a
 graph break finds the whole chain of frames, each at an instruction where it can be resumed. Where a C function must
 call back (`sorted(key=...)`, `__bool__` of a user class), `call_sync` runs a nested loop; a break in there cannot be
 resumed in the middle of the C function, so the whole instruction that led to it breaks instead.
@@ -19,7 +20,7 @@ import torch
 
 from ... import config, logs
 from ...ir import Loc, SizeUnknown
-from ..breaks import GraphBreak, Restart, Signal
+from ..breaks import GraphBreak, RestartAnalysis, Signal
 from ..bytecode.code import CodeView, Ins, view_of
 from ..capture.front_calls import FrontCall
 from ..models.builtins.symbolic_text import TextValue
@@ -35,7 +36,7 @@ from ..values.base import (
     ScalarValue,
     Value,
 )
-from .trace_context import World
+from .trace_context import TraceContext
 
 #: returned by `call` when a frame was pushed: the result will appear on the caller's stack
 PUSHED: Any = object()
@@ -46,7 +47,7 @@ DECLARED_BREAKS: dict[str, str] = {}
 
 
 def opcode(*names: str) -> Callable[[Any], Any]:
-    """Register the handler of one or more opcodes: `handler(ex, frame, ins)`."""
+    """Register the handler of one or more opcodes: `handler(interp, frame, ins)`."""
 
     def register(handler: Any) -> Any:
         for name in names:
@@ -92,7 +93,7 @@ class Frame:
         self.kw_names: tuple[str, ...] = ()
         self.generator: GeneratorValue | None = None
         #: what to do with the returned value instead of pushing it on the caller's stack
-        self.finish: Callable[[Executor, Value], None] | None = None
+        self.finish: Callable[[Interpreter, Value], None] | None = None
         self.resumable = True
         #: the mapping that the body of a class statement fills
         self.namespace: Value | None = None
@@ -149,26 +150,26 @@ class Warned:
         self.outside: Value | None = None
 
 
-class Executor:
+class Interpreter:
     """Traces one call. `forced` maps step numbers to the breaks that earlier attempts found there."""
 
-    def __init__(self, world: World, forced: dict[int, GraphBreak]) -> None:
+    def __init__(self, context: TraceContext, forced: dict[int, GraphBreak]) -> None:
         if "triton.runtime.jit" in sys.modules:
             from ..models.tensors import triton_kernels  # noqa: F401  (registers what launches kernels)
-        self.world = world
-        self.recorder = world.recorder
+        self.context = context
+        self.builder = context.builder
         self.forced = forced
         self.frames: list[Frame] = []
         self.handled: Value | None = None  # the exception being handled
         self.step = 0
-        self.recorder.step, self.recorder.step_behind = self.step_to_break, self.step_behind
+        self.builder.step, self.builder.step_behind = self.step_to_break, self.step_behind
         self.total = 0
         self.sync_depth = 0
         self.result: Value | None = None
         #: calls to carry out for their effect on the outside (print, logging), in order
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: what these calls go through: the holder, the attribute (None: any), what to do if that is changed
-        self.said_through: list[tuple[Any, str | None, Restart]] = []
+        self.said_through: list[tuple[Any, str | None, RestartAnalysis]] = []
         self.warned = Warned()
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
@@ -202,25 +203,25 @@ class Executor:
         return self.frames[-1].loc()
 
     def run(self, frame: Frame) -> Value:
-        """Trace from a root frame to its return. GraphBreak, Restart and Skip come out as exceptions."""
+        """Trace from a root frame to its return. GraphBreak, RestartAnalysis and Skip come out as exceptions."""
         self.push_frame(frame)
-        self.world.place = lambda: self.loc() if self.frames else ""  # guards are added when tracing has ended, too
+        self.context.place = lambda: self.loc() if self.frames else ""  # guards are added when tracing has ended, too
         try:
             return self.run_until(0)
         except TracedException as error:
             step = error.value.step
             cause = GraphBreak("exception", error.value.cls.__name__, tail=True)
-            cause.raises, cause.found_under = error.value.cls, self.world.guards.subjects()
+            cause.raises, cause.found_under = error.value.cls, self.context.guards.subjects()
             # what the raising instruction read is not looked at when it is left to plain Python
-            cause.guards = [(guard.source, guard.kind, guard.arg) for guard in self.world.guards
+            cause.guards = [(guard.source, guard.kind, guard.arg) for guard in self.context.guards
                             if guard.kind in _KEPT_GUARDS]
-            raise Restart(step if step >= 0 else self.step, cause) from None
+            raise RestartAnalysis(step if step >= 0 else self.step, cause) from None
 
     def run_until(self, base: int) -> Value:
         """Execute until only `base` frames are left; the value that the last one returned."""
         frames = self.frames
-        world = self.world
-        graph = self.recorder.graph
+        context = self.context
+        graph = self.builder.graph
         trace = logs.enabled("trace")
         limit = config.unroll_limit
         sync = self.sync_depth
@@ -244,13 +245,13 @@ class Executor:
                         isinstance(value, PyValue) and value.obj is warnings.warn for value in frame.stack)
                     for source, kind, arg in cause.guards:
                         if kind == "class":
-                            world.guard_class_like(arg)
+                            context.guard_class_like(arg)
                         else:
-                            world.guard(source, kind, arg)
+                            context.guard(source, kind, arg)
                     raise cause
                 stack_before, names_before = frame.stack.copy(), frame.kw_names
                 depth_before = len(frames)
-                state_before = (len(graph.nodes), world.writes, len(self.host_calls))
+                state_before = (len(graph.nodes), context.writes, len(self.host_calls))
             if trace:
                 logs.log("trace", f"{'  ' * len(frames)}{frame.code.co_name} {ins} | {len(frame.stack)}")
             run = ins.run
@@ -269,10 +270,10 @@ class Executor:
                     raise cause from None
                 outer = self.polyfill_caller() if cause.reason.id != "changing_value" else self.library_caller()
                 if outer is not None:
-                    raise Restart(outer, cause) from None
-                clean = state_before == (len(graph.nodes), world.writes, len(self.host_calls))
+                    raise RestartAnalysis(outer, cause) from None
+                clean = state_before == (len(graph.nodes), context.writes, len(self.host_calls))
                 if not clean or len(frames) != depth_before or frames[-1] is not frame:
-                    raise Restart(self.step, cause) from None
+                    raise RestartAnalysis(self.step, cause) from None
                 frame.ip -= 1
                 frame.kw_names = names_before
                 if pinned[0] == self.step:
@@ -293,7 +294,7 @@ class Executor:
         """Whether to leave the rest to plain Python, `ran` instructions into a frame. A loop is unrolled up to the
         limit; the calls of a model with many layers may take more together, as long as they record operations."""
         limit = config.unroll_limit
-        return ran > limit or self.total > limit + INSTRUCTIONS_PER_NODE * len(self.recorder.graph.nodes)
+        return ran > limit or self.total > limit + INSTRUCTIONS_PER_NODE * len(self.builder.graph.nodes)
 
     def _pin_operands(self, frame: Frame, ins: Ins) -> bool:
         """Put the values of known numbers in the place of an instruction's operands, guarded: it may be traced then.
@@ -305,12 +306,12 @@ class Executor:
         for position in range(max(0, len(frame.stack) - count), len(frame.stack)):
             value = frame.stack[position]
             if isinstance(value, ScalarValue) and value.traced.known is not None:
-                number = pin(self.recorder, value.traced, f"an operand of {ins.name}, {self.loc()}")
+                number = pin(self.builder, value.traced, f"an operand of {ins.name}, {self.loc()}")
                 frame.stack[position] = ConstValue(number, value.source)
                 found = True
             elif isinstance(value, TextValue) and value.source is None:
                 try:
-                    frame.stack[position] = ConstValue(self.world.pin(value))
+                    frame.stack[position] = ConstValue(self.context.pin(value))
                 except GraphBreak:
                     continue
                 found = True
@@ -372,7 +373,7 @@ class Executor:
                 exception.step = frame.entered  # plain Python, too, has to be the one that looks it up
                 if exception.source is not None:
                     cause = GraphBreak("unsupported_value", "an AttributeError from outside is told what was looked up")
-                    raise Restart(frame.entered, cause)
+                    raise RestartAnalysis(frame.entered, cause)
             if frame.generator is not None:
                 self._end_generator(frame.generator)
                 if issubclass(exception.cls, StopIteration):
@@ -470,7 +471,7 @@ class Executor:
         """As `throw`, for a live exception that an eager evaluation of constants raised."""
         from ..models.builtins.exception_state import read_state
 
-        value = ExceptionValue(type(error), [self.world.const_object(a) for a in error.args])
+        value = ExceptionValue(type(error), [self.context.const_object(a) for a in error.args])
         if not isinstance(error, (AttributeError, NameError)):  # these are told what was looked up
             value.members = read_state(self, error, {})
         return self.raise_value(value)
@@ -515,7 +516,7 @@ def is_library(filename: str) -> bool:
 def _undeclared(name: str) -> Callable[[Any, Any, Ins], None]:
     reason = DECLARED_BREAKS.get(name, "opcode")
 
-    def break_here(ex: Executor, frame: Frame, ins: Ins) -> None:
+    def break_here(interp: Interpreter, frame: Frame, ins: Ins) -> None:
         raise GraphBreak(reason, name)
 
     return break_here

@@ -11,96 +11,96 @@ from ..guards.guard_set import MISSING
 from ..guards.source import Source, constant
 from ..values.base import BuiltinMethodValue, PyValue, Value, const, unsupported
 from .attributes import _descriptor_get, _with_hook, attribute_error, is_data_descriptor
-from .interpreter import Executor
+from .interpreter import Interpreter
 
 #: classes of modules that torch fills when something is asked for
 _LAZY_MODULES = (type(torch.ops), torch._ops._OpNamespace)
 
 
-def load_module_attr(ex: Executor, value: PyValue, name: str) -> Any:
+def load_module_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
     """`module.name`."""
     from .calls import call
 
-    world = ex.world
-    module = world.pin(value)
-    if module is torch.backends.cudnn and name == "enabled" and ex.frame.globals.real is vars(torch.nn.functional):
+    context = interp.context
+    module = context.pin(value)
+    if module is torch.backends.cudnn and name == "enabled" and interp.frame.globals.real is vars(torch.nn.functional):
         return const(torch.backends.cudnn.enabled)  # for norms, which answer alike: not worth a question at each call
     if isinstance(module, _LAZY_MODULES):
         hasattr(module, name)  # what was not asked for before is put into the module now
         cls: type = types.ModuleType
     else:
         cls = type(module)  # which programs assign
-        world.guards.add(_source(value), "type", cls, world.why)
-    getattribute, hook = world.class_lookup(cls, "__getattribute__"), world.class_lookup(cls, "__getattr__")
-    getter = None if getattribute is types.ModuleType.__getattribute__ else world.const_object(getattribute)
+        context.guards.add(_source(value), "type", cls, context.why)
+    getattribute, hook = context.class_lookup(cls, "__getattribute__"), context.class_lookup(cls, "__getattr__")
+    getter = None if getattribute is types.ModuleType.__getattribute__ else context.const_object(getattribute)
     if getter is not None and hook is not MISSING:
-        return _with_hook(ex, hook, getter, value, name, const(name))
+        return _with_hook(interp, hook, getter, value, name, const(name))
     if getter is not None:
-        return call(ex, getter, [value, const(name)], {})
-    return _find(ex, value, cls, name, hook)
+        return call(interp, getter, [value, const(name)], {})
+    return _find(interp, value, cls, name, hook)
 
 
-def module_getattribute(ex: Executor, value: Value, name: str) -> Any:
+def module_getattribute(interp: Interpreter, value: Value, name: str) -> Any:
     """`types.ModuleType.__getattribute__(value, name)`."""
     if not isinstance(value, PyValue) or not isinstance(value.obj, types.ModuleType):
         raise unsupported(value, "an attribute looked for as in modules")
-    return _find(ex, value, type(ex.world.pin(value)), name, MISSING)
+    return _find(interp, value, type(interp.context.pin(value)), name, MISSING)
 
 
-def _find(ex: Executor, value: PyValue, cls: type, name: str, hook: Any) -> Any:
+def _find(interp: Interpreter, value: PyValue, cls: type, name: str, hook: Any) -> Any:
     """What modules find by themselves, else through the `__getattr__` of their class, which is `hook`."""
     from .calls import call
 
-    world = ex.world
-    space = world.module_dict(value.obj)
+    context = interp.context
+    space = context.module_dict(value.obj)
     if name == "__dict__":
         return space
     if name == "__class__":
-        return world.const_object(cls)
-    found = _of_class(ex, cls, name)
-    if found is not MISSING and is_data_descriptor(ex, found):
-        return _get(ex, value, cls, name, found, hook)
-    own = world.dict_get(space, name)
+        return context.const_object(cls)
+    found = _of_class(interp, cls, name)
+    if found is not MISSING and is_data_descriptor(interp, found):
+        return _get(interp, value, cls, name, found, hook)
+    own = context.dict_get(space, name)
     if own is not None:
         return own
     if found is not MISSING:
-        return _get(ex, value, cls, name, found, hook)
+        return _get(interp, value, cls, name, found, hook)
     if name == "__getattribute__":
         return BuiltinMethodValue(types.ModuleType.__getattribute__, value)
     if any(name in owner.__dict__ for owner in types.ModuleType.__mro__):
-        return world.const_object(getattr(value.obj, name))
-    of_module = world.dict_get(space, "__getattr__")
+        return context.const_object(getattr(value.obj, name))
+    of_module = context.dict_get(space, "__getattr__")
     if of_module is not None and hook is not MISSING:
         raise unsupported(value, f".{name} through two functions __getattr__")
     if of_module is not None:
-        return call(ex, of_module, [const(name)], {})
+        return call(interp, of_module, [const(name)], {})
     if hook is not MISSING:
-        return call(ex, world.const_object(hook), [value, const(name)], {})
-    raise attribute_error(ex, value, name)
+        return call(interp, context.const_object(hook), [value, const(name)], {})
+    raise attribute_error(interp, value, name)
 
 
-def _of_class(ex: Executor, cls: type, name: str) -> Any:
+def _of_class(interp: Interpreter, cls: type, name: str) -> Any:
     """What the module's class has under a name, or MISSING; all modules have what modules have."""
-    found = ex.world.class_lookup(cls, name)
+    found = interp.context.class_lookup(cls, name)
     plain = next((owner.__dict__[name] for owner in types.ModuleType.__mro__ if name in owner.__dict__), MISSING)
     return MISSING if found is plain else found
 
 
-def _get(ex: Executor, value: PyValue, cls: type, name: str, found: Any, hook: Any) -> Any:
+def _get(interp: Interpreter, value: PyValue, cls: type, name: str, found: Any, hook: Any) -> Any:
     if isinstance(hook, types.FunctionType) and type(found) is property and isinstance(found.fget, types.FunctionType):
-        return _with_hook(ex, hook, ex.world.const_object(found.fget), value, name)
-    return _descriptor_get(ex, found, value, cls, name)
+        return _with_hook(interp, hook, interp.context.const_object(found.fget), value, name)
+    return _descriptor_get(interp, found, value, cls, name)
 
 
-def writes_to_dict(ex: Executor, value: PyValue, name: str) -> bool:
+def writes_to_dict(interp: Interpreter, value: PyValue, name: str) -> bool:
     """Whether a module keeps an attribute in its `__dict__`; those of a class of their own (`torch.backends.cudnn`) may
     have setters."""
-    world, cls = ex.world, type(value.obj)
-    world.guards.add(_source(value), "type", cls, world.why)
-    plain = all(world.class_lookup(cls, method) is getattr(types.ModuleType, method)
+    context, cls = interp.context, type(value.obj)
+    context.guards.add(_source(value), "type", cls, context.why)
+    plain = all(context.class_lookup(cls, method) is getattr(types.ModuleType, method)
                 for method in ("__setattr__", "__delattr__"))
-    found = world.class_lookup(cls, name)
-    return plain and (found is MISSING or not is_data_descriptor(ex, found))
+    found = context.class_lookup(cls, name)
+    return plain and (found is MISSING or not is_data_descriptor(interp, found))
 
 
 def _source(module: PyValue) -> Source:

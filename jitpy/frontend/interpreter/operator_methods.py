@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import collections
 import enum
+import operator
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,11 +32,36 @@ from ..values.base import (
 )
 
 if TYPE_CHECKING:
-    from .trace_context import World
+    from .trace_context import TraceContext
 
 _C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
 _SEQUENCES = (list, tuple, str, bytes, collections.deque)
+
+#: BinaryOp name -> (operator function, dunder, reflected dunder, in-place dunder)
+BINARY: dict[str, tuple[Callable[..., Any], str, str, str]] = {
+    "ADD": (operator.add, "__add__", "__radd__", "__iadd__"),
+    "SUBTRACT": (operator.sub, "__sub__", "__rsub__", "__isub__"),
+    "MULTIPLY": (operator.mul, "__mul__", "__rmul__", "__imul__"),
+    "TRUE_DIVIDE": (operator.truediv, "__truediv__", "__rtruediv__", "__itruediv__"),
+    "FLOOR_DIVIDE": (operator.floordiv, "__floordiv__", "__rfloordiv__", "__ifloordiv__"),
+    "REMAINDER": (operator.mod, "__mod__", "__rmod__", "__imod__"),
+    "POWER": (operator.pow, "__pow__", "__rpow__", "__ipow__"),
+    "MATRIX_MULTIPLY": (operator.matmul, "__matmul__", "__rmatmul__", "__imatmul__"),
+    "LSHIFT": (operator.lshift, "__lshift__", "__rlshift__", "__ilshift__"),
+    "RSHIFT": (operator.rshift, "__rshift__", "__rrshift__", "__irshift__"),
+    "AND": (operator.and_, "__and__", "__rand__", "__iand__"),
+    "OR": (operator.or_, "__or__", "__ror__", "__ior__"),
+    "XOR": (operator.xor, "__xor__", "__rxor__", "__ixor__"),
+}
+SYMBOLS = {"ADD": "+", "SUBTRACT": "-", "MULTIPLY": "*", "TRUE_DIVIDE": "/", "FLOOR_DIVIDE": "//", "REMAINDER": "%",
+            "POWER": "** or pow()", "MATRIX_MULTIPLY": "@", "LSHIFT": "<<", "RSHIFT": ">>", "AND": "&", "OR": "|",
+            "XOR": "^"}
+UNARY = {"UNARY_NEGATIVE": (operator.neg, "__neg__"), "UNARY_POSITIVE": (operator.pos, "__pos__"),
+         "UNARY_INVERT": (operator.invert, "__invert__")}
+COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__", "__ge__"),
+           "==": (operator.eq, "__eq__", "__eq__"), "!=": (operator.ne, "__ne__", "__ne__"),
+           ">": (operator.gt, "__gt__", "__lt__"), ">=": (operator.ge, "__ge__", "__le__")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +89,15 @@ def by_program(found: Any) -> bool:
         isinstance(found, types.FunctionType) and found in STAND_IN_ORIGINALS)
 
 
-def asks_program(world: World, names: Names, a: Value, b: Value) -> bool:
+def asks_program(context: TraceContext, names: Names, a: Value, b: Value) -> bool:
     """Whether a method in Python has a say in an operator."""
-    return _in_python(world, a, names.normal, names.reflected, names.inplace) or \
-        _in_python(world, b, names.normal, names.reflected)
+    return _in_python(context, a, names.normal, names.reflected, names.inplace) or \
+        _in_python(context, b, names.normal, names.reflected)
 
 
-def _in_python(world: World, value: Value, *names: str | None) -> bool:
+def _in_python(context: TraceContext, value: Value, *names: str | None) -> bool:
     return bool(value.cls.__flags__ & _HEAP_TYPE) and not isinstance(value, TensorValue) and any(
-        name is not None and by_program(world.class_lookup(value.cls, name)) for name in names)
+        name is not None and by_program(context.class_lookup(value.cls, name)) for name in names)
 
 
 #: methods that functions in C call on what they are given
@@ -79,12 +106,12 @@ ASKED = tuple(f"__{name}__" for name in (
     "abs round add radd sub rsub mul rmul and rand or ror xor rxor").split())
 
 
-def method_of_program(world: World, value: Value, *names: str) -> types.FunctionType | None:
+def method_of_program(context: TraceContext, value: Value, *names: str) -> types.FunctionType | None:
     """The first method of these names that the program wrote for a class or a member of an enumeration."""
     if not value.cls.__flags__ & _HEAP_TYPE or value.cls.__module__ in _LIBRARY:
         return None
     for name in names:
-        found = world.class_lookup(value.cls, name)
+        found = context.class_lookup(value.cls, name)
         if isinstance(found, types.FunctionType) and found.__globals__ is not vars(enum):
             return found
     return None
@@ -112,39 +139,39 @@ def repeats(names: Names) -> bool:
     return names.normal == "__mul__"
 
 
-def attempts(world: World, names: Names, a: Value, b: Value) -> list[Attempt]:
+def attempts(context: TraceContext, names: Names, a: Value, b: Value) -> list[Attempt]:
     """The number slots, in order."""
     order = [(names.normal, a, b)] if a.cls is b.cls else [(names.normal, a, b), (names.reflected, b, a)]
     if len(order) == 2 and is_subtype(b.cls, a.cls) and \
-            world.class_lookup(b.cls, names.reflected) is not world.class_lookup(a.cls, names.reflected):
+            context.class_lookup(b.cls, names.reflected) is not context.class_lookup(a.cls, names.reflected):
         order.reverse()
     if joins(names) or repeats(names):
         order = [one for one in order if sequence_type(one[1]) is None or
-                 _in_python(world, one[1], names.normal, names.reflected)]
+                 _in_python(context, one[1], names.normal, names.reflected)]
     if names.inplace is not None and (sequence_type(a) is None or joins(names) and _is_python_class(a.cls) or
-                                      _in_python(world, a, names.inplace)):
+                                      _in_python(context, a, names.inplace)):
         order.insert(0, (names.inplace, a, b))
-    return [Attempt(method, world.class_lookup(left.cls, method), left, right) for method, left, right in order]
+    return [Attempt(method, context.class_lookup(left.cls, method), left, right) for method, left, right in order]
 
 
-def sequence_attempt(world: World, names: Names, a: Value, b: Value) -> Attempt | None:
+def sequence_attempt(context: TraceContext, names: Names, a: Value, b: Value) -> Attempt | None:
     """The sequence slot that is asked in the end."""
     if joins(names):
-        return _sequence_slot(world, a, b, names, names.normal)
+        return _sequence_slot(context, a, b, names, names.normal)
     if not repeats(names):
         return None
-    found = _sequence_slot(world, a, b, names, names.normal, names.reflected)
+    found = _sequence_slot(context, a, b, names, names.normal, names.reflected)
     if found is not None or names.inplace is not None and (
             a.cls.__flags__ & _HEAP_TYPE or hasattr(a.cls, "__contains__")):
         return found  # a class that has any sequence slot, as have all that Python makes, repeats itself only
-    return _sequence_slot(world, b, a, Names(names.normal, names.reflected, None), names.normal, names.reflected)
+    return _sequence_slot(context, b, a, Names(names.normal, names.reflected, None), names.normal, names.reflected)
 
 
-def _sequence_slot(world: World, left: Value, right: Value, names: Names, *methods: str) -> Attempt | None:
+def _sequence_slot(context: TraceContext, left: Value, right: Value, names: Names, *methods: str) -> Attempt | None:
     if sequence_type(left) is None:
         return None
     for tried in ((names.inplace,), methods):
-        found = [MISSING if name is None else world.class_lookup(left.cls, name) for name in tried]
+        found = [MISSING if name is None else context.class_lookup(left.cls, name) for name in tried]
         if found[0] is not MISSING and not any(map(by_program, found)):
             assert tried[0] is not None
             return Attempt(tried[0], found[0], left, right)

@@ -1,6 +1,6 @@
 """The world as one capture sees it: values for real objects, with the guards that make them valid again.
 
-`World.wrap(obj, source)` is the only way in which a live object enters tracing. The same object reached by two
+`TraceContext.wrap(obj, source)` is the only way in which a live object enters tracing. The same object reached by two
 paths becomes one Value (plus a guard that the paths still meet).
 """
 
@@ -21,10 +21,10 @@ from torch.utils.hooks import RemovableHandle
 
 from ...ir import SizeEnv
 from ...runtime.dispatch import PythonDispatcher
-from ...runtime.lifetimes import is_mortal
-from ..breaks import GraphBreak, Restart, Skip
+from ...runtime.lifetimes import is_weakly_held
+from ..breaks import GraphBreak, RestartAnalysis, Skip
 from ..capture.computed import Computed
-from ..capture.graph_builder import Recorder, TracedTensor, Uncapturable
+from ..capture.graph_builder import GraphBuilder, TracedTensor, Uncapturable
 from ..capture.inputs import check_kind
 from ..guards.guard_set import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from ..guards.observations import Observations
@@ -110,14 +110,14 @@ _MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-class World:
+class TraceContext:
     """Everything that one capture knows of the outside."""
 
     def __init__(self, history: Observations, globals: dict[str, Any], dynamic: str = "auto") -> None:
         self.sizes = SizeEnv()
         self.guards = GuardSet()
-        self.recorder = Recorder(self.sizes, self.guards)
-        self.recorder.need = self.need
+        self.builder = GraphBuilder(self.sizes, self.guards)
+        self.builder.need = self.need
         self.history = history
         self.root_globals = globals
         self.dynamic = dynamic
@@ -126,7 +126,7 @@ class World:
         self.breakable = False  # whether the graph can be broken where the program stands
         #: whether a method is compiled for several instances: what differs between them is no reason for a break
         self.several_selves = False
-        self.computed = Computed(history, self.recorder)
+        self.computed = Computed(history, self.builder)
         #: values by identity of the real object (which `_kept` keeps alive, so that ids stay unique)
         self._by_id: dict[int, Value] = {}
         self._kept: list[Any] = []
@@ -147,7 +147,7 @@ class World:
         self.steps: list[Value] = []  # to be taken on iterators from outside, in order
         self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
         #: objects, by id, that compiled code changes out of the trace's sight: what to do where the program meets them
-        self.hidden: dict[int, Restart] = {}
+        self.hidden: dict[int, RestartAnalysis] = {}
         #: id of an instance that is a key, and of its `__dict__` -> that, and the attributes that tell which key
         self.likenesses: dict[int, Any] = {}  # what stands for such instances as keys
         self.kept_attributes: dict[int, tuple[Any, tuple[str, ...]]] = {}
@@ -171,7 +171,7 @@ class World:
             return  # the code itself holds the object
         if source is not None and isinstance(root_of(source), CallSource):
             raise GraphBreak("unsupported_value", f"{source}, which is made anew at each call, is looked at")
-        if kind == "id" and type(arg) in _MEMBERS and is_mortal(arg.__objclass__):
+        if kind == "id" and type(arg) in _MEMBERS and is_weakly_held(arg.__objclass__):
             kind, arg = "python", MemberOf(arg)
         if kind in ("id", "type") and source is not None and isinstance(arg, type) and \
                 self.history.class_is_made_anew(source.key(), arg):
@@ -379,7 +379,7 @@ class World:
             if cls is int:
                 return self._wrap_int(obj, source)
             if cls is float and self._is_dynamic_float(obj, source) and obj == obj:  # which NaN it is, may be asked
-                return ScalarValue(float_input(self.recorder, obj, source), source)
+                return ScalarValue(float_input(self.builder, obj, source), source)
             if not isinstance(source, ConstSource):
                 if cls is str and self.may_break and is_changing_text(self, obj, source):
                     self.guard(source, "type", str)
@@ -440,7 +440,7 @@ class World:
             changed = self.history.int_is_dynamic(source.key(), obj)
             always = self.dynamic == "always" and not self._is_config(source)
             if (changed or always) and abs(obj) < 1 << 62:
-                return SymValue(self.recorder.int_input(obj, source, self.history.ints_are_general), source)
+                return SymValue(self.builder.int_input(obj, source, self.history.ints_are_general), source)
         self.guard(source, "eq", obj)
         return ConstValue(obj, source)
 
@@ -570,7 +570,7 @@ class World:
 
     def input_tensor(self, tensor: torch.Tensor, source: Source) -> TracedTensor:
         """A tensor from outside as an input of the graph, with symbols for the sizes that change."""
-        return self.recorder.tensor_input(tensor, source, self._dynamic_dims(tensor, source))
+        return self.builder.tensor_input(tensor, source, self._dynamic_dims(tensor, source))
 
     def _dynamic_dims(self, tensor: torch.Tensor, source: Source) -> tuple[Any, ...] | None:
         shape = tuple(tensor.shape)
@@ -646,7 +646,7 @@ class World:
     def _pin_key(self, d: DictValue, key: Any) -> None:
         """An object that is a key of a dict from outside has to be the same object in later calls. Nobody knows which
         numbers new hooks have, but that they are larger than those of older ones."""
-        if self.recorder.state.hooks_registered and type(key) in (int, bool, float, complex) and \
+        if self.builder.state.hooks_registered and type(key) in (int, bool, float, complex) and \
                 has_hook_numbers(d.vals) and not (type(key) is int and key < RemovableHandle.next_id):
             raise GraphBreak("unsupported_value", f"a look for {key} among the numbers of hooks")
         if d.source is None or type(key) is str:

@@ -10,42 +10,42 @@ from ..guards.source import ConstSource, Source, attr, index, item
 from ..values.base import BuiltinMethodValue, ConstValue, DictValue, FunctionValue, PyValue, Value
 
 if TYPE_CHECKING:
-    from .trace_context import World
+    from .trace_context import TraceContext
 
 
-def wrap_function(world: World, obj: types.FunctionType, source: Source) -> FunctionValue:
-    by_code = not isinstance(source, ConstSource) and world.history.function_is_made_anew(source.key(), obj)
+def wrap_function(context: TraceContext, obj: types.FunctionType, source: Source) -> FunctionValue:
+    by_code = not isinstance(source, ConstSource) and context.history.function_is_made_anew(source.key(), obj)
     if by_code:
-        world.guard(source, "type", types.FunctionType)
-        world.guard(attr(source, "__code__"), "id", obj.__code__)
-        world.guard(attr(source, "__globals__"), "id", obj.__globals__)
+        context.guard(source, "type", types.FunctionType)
+        context.guard(attr(source, "__code__"), "id", obj.__code__)
+        context.guard(attr(source, "__globals__"), "id", obj.__globals__)
     else:
-        world.guard(source, "id", obj)
+        context.guard(source, "id", obj)
     closure = None
     if obj.__closure__:
         base = attr(source, "__closure__")
-        closure = [world.wrap(c, index(base, i)) for i, c in enumerate(obj.__closure__)]
+        closure = [context.wrap(c, index(base, i)) for i, c in enumerate(obj.__closure__)]
     value = FunctionValue(obj.__code__, obj.__globals__, name=obj.__name__, qualname=obj.__qualname__,
                           closure=closure, source=source, real=obj)  # type: ignore[arg-type]
     value.module = obj.__module__
     if by_code:
-        weakly = weakref.proxy(world)
+        weakly = weakref.proxy(context)
         value.pin = lambda: weakly.guard(source, "id", obj)
     return value
 
 
-def wrap_bound_builtin(world: World, obj: Any, source: Source) -> Value:
+def wrap_bound_builtin(context: TraceContext, obj: Any, source: Source) -> Value:
     owner = obj.__self__
     descriptor = getattr(type(owner), obj.__name__, None)
     if not isinstance(descriptor, types.MethodDescriptorType):
-        world.guard(source, "id", obj)
+        context.guard(source, "id", obj)
         return PyValue(obj, source)
-    world.guard(source, "type", type(obj))
-    world.guard(attr(source, "__name__"), "eq", obj.__name__)
-    return BuiltinMethodValue(descriptor, world.wrap(owner, attr(source, "__self__")))
+    context.guard(source, "type", type(obj))
+    context.guard(attr(source, "__name__"), "eq", obj.__name__)
+    return BuiltinMethodValue(descriptor, context.wrap(owner, attr(source, "__self__")))
 
 
-def function_defaults(world: World, value: FunctionValue) -> tuple[list[Value], dict[str, Value]]:
+def function_defaults(context: TraceContext, value: FunctionValue) -> tuple[list[Value], dict[str, Value]]:
     """Default values of positional and keyword-only parameters (read once, guarded)."""
     if value.defaults is None:
         real = value.known
@@ -53,35 +53,35 @@ def function_defaults(world: World, value: FunctionValue) -> tuple[list[Value], 
         kwdefaults: dict[str, Value] = {}
         if real is not None and value.source is not None:
             for i, default in enumerate(real.__defaults__ or ()):
-                defaults.append(world.wrap(default, index(attr(value.source, "__defaults__"), i)))
+                defaults.append(context.wrap(default, index(attr(value.source, "__defaults__"), i)))
             for name, default in (real.__kwdefaults__ or {}).items():
-                kwdefaults[name] = world.wrap(default, item(attr(value.source, "__kwdefaults__"), name))
-            _guard_defaults(world, value, real, [*defaults, *kwdefaults.values()])
+                kwdefaults[name] = context.wrap(default, item(attr(value.source, "__kwdefaults__"), name))
+            _guard_defaults(context, value, real, [*defaults, *kwdefaults.values()])
         value.defaults = defaults
         value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
     if value.known is not None and value.source is not None:
-        held = world.value_of(value.known.__kwdefaults__)
+        held = context.value_of(value.known.__kwdefaults__)
         if isinstance(held, DictValue):  # the program has the dict itself, and may have changed it
-            world.wrap(value.known.__kwdefaults__, attr(value.source, "__kwdefaults__"))
-            return value.defaults, dict(world.dict_items(held))
+            context.wrap(value.known.__kwdefaults__, attr(value.source, "__kwdefaults__"))
+            return value.defaults, dict(context.dict_items(held))
     return value.defaults, value.kwdefaults or {}
 
 
-def _guard_defaults(world: World, value: FunctionValue, real: types.FunctionType, values: list[Value]) -> None:
+def _guard_defaults(context: TraceContext, value: FunctionValue, real: types.FunctionType, values: list[Value]) -> None:
     """Code and defaults are as they are. Values other than constants are left to guards of their own: they change,
     or holding the tuple would keep them alive."""
     source = value.source
     assert source is not None
     if value.pin is None and all(isinstance(value, ConstValue) for value in values):
-        world.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
+        context.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
         return
-    world.guard(attr(source, "__code__"), "id", real.__code__)
+    context.guard(attr(source, "__code__"), "id", real.__code__)
     for name, fact in (("__defaults__", "len"), ("__kwdefaults__", "keys")):
         found = getattr(real, name)
         if found is None:
-            world.guard(attr(source, name), "id", None)
+            context.guard(attr(source, name), "id", None)
         else:
-            world.guard(attr(source, name), fact, len(found) if fact == "len" else tuple(found))
+            context.guard(attr(source, name), fact, len(found) if fact == "len" else tuple(found))
 
 
 def is_bound_to_instance(obj: Any) -> bool:

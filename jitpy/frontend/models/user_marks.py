@@ -5,16 +5,16 @@ from __future__ import annotations
 from ... import marks
 from ..breaks import GraphBreak
 from ..interpreter.calls import builtin
-from ..interpreter.interpreter import Executor
+from ..interpreter.interpreter import Interpreter
 from ..values.base import ConstValue, Value
 
 
 @builtin(marks.graph_break)
-def _graph_break(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _graph_break(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     message = args[0] if args else kwargs.get("msg")
     raise GraphBreak("user", str(message.value) if isinstance(message, ConstValue) else "")
 
 
 @builtin(marks.is_compiling)
-def _is_compiling(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _is_compiling(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return ConstValue(True)

@@ -1,4 +1,5 @@
-"""Plain Python bodies for C builtins and library functions: the executor traces `POLYFILLS[f]` in the place of `f`."""
+"""Plain Python bodies for C builtins and library functions: the interpreter traces `POLYFILLS[f]` in the place of
+`f`."""
 
 from . import (
     arrays,

@@ -116,7 +116,8 @@ def _result(made, args, dirty):
 
 
 def with_gradients(cls, ctx, args, made, saved, non_differentiable, materialize):
-    """The results with a history. The tracer's model stands for it: see `frontend/models/tensors/autograd_functions.py`."""
+    """The results with a history. The tracer's model stands for it: see
+    `frontend/models/tensors/autograd_functions.py`."""
     give_up("torch.autograd.Function.apply of tensors that require grad")
 
 

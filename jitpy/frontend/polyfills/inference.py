@@ -8,7 +8,8 @@ from .registry import give_up, substitute
 
 
 def begin(mode):
-    """Inference mode on or off; the modes before, for `end`. Traced calls are answered by `models/tensors/inference_mode.py`."""
+    """Inference mode on or off; the modes before, for `end`. Traced calls are answered by
+    `models/tensors/inference_mode.py`."""
     return give_up("inference mode")
 
 

@@ -341,7 +341,7 @@ def count_elements(mapping, iterable, /):
         mapping[item] = get(item, 0) + 1
 
 
-# Sets. The executor's sets support `add`, `discard`, `in`, `len` and iteration on values with known hashes.
+# Sets. The interpreter's sets support `add`, `discard`, `in`, `len` and iteration on values with known hashes.
 
 
 @substitute(builtins.set)

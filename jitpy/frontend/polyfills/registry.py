@@ -121,6 +121,6 @@ def rest_of(iterator: Any) -> Any:
 
 
 def give_up(reason: str) -> NoReturn:
-    """Called by a body in a case that it does not cover. The executor must call the original in its place: it undoes
+    """Called by a body in a case that it does not cover. The interpreter must call the original in its place: it undoes
     what the body did so far and treats the call as one to an unknown C function."""
     raise GiveUp(reason)

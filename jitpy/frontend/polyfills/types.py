@@ -34,7 +34,7 @@ def object_init(self, /, *args, **kwargs):
 
 
 def check_object_new(cls, args, kwargs):
-    """The argument check of `object.__new__(cls, *args, **kwargs)`; the executor makes the instance."""
+    """The argument check of `object.__new__(cls, *args, **kwargs)`; the interpreter makes the instance."""
     if args or kwargs:
         if cls.__new__ is not object.__new__:
             raise TypeError("object.__new__() takes exactly one argument (the type to instantiate)")

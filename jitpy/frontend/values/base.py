@@ -90,7 +90,8 @@ class SymValue(Value):
 
 
 class ScalarValue(Value):
-    """A number that the graph computes (`.item()` and arithmetic on it); `traced` is the recorder's `TracedScalar`."""
+    """A number that the graph computes (`.item()` and arithmetic on it); `traced` is the graph builder's
+    `TracedScalar`."""
 
     __slots__ = ("traced",)
 
@@ -104,7 +105,7 @@ class ScalarValue(Value):
 
 
 class TensorValue(Value):
-    """A tensor; `traced` is the recorder's `TracedTensor`, `real` the object that came from outside.
+    """A tensor; `traced` is the graph builder's `TracedTensor`, `real` the object that came from outside.
 
     `attrs` is the instance dict, once it was looked at; `grad` what `.grad` is, once it was read or assigned; `flag`
     what `.requires_grad` of a tensor from outside was told to be, `data` what was last assigned to its `.data`.
@@ -175,7 +176,8 @@ class UnreadTuple(PyValue):
 
 
 class ClassValue(PyValue):
-    """A class that the traced program made. `obj` is its twin: see `models/builtins/local_classes.py`; `names` are the keys of
+    """A class that the traced program made. `obj` is its twin: see `models/builtins/local_classes.py`; `names` are the
+    keys of
     the namespace that it was made of. `before` is what the twin had before the functions in `completions` added more,
     where that is not known by name."""
 
@@ -252,7 +254,8 @@ class ObjectValue(Value):
 class ListValue(ObjectValue):
     """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is.
 
-    `unread` stands for the items of a list from outside until all are asked for (see `models/builtins/growing.py`). `log` has
+    `unread` stands for the items of a list from outside until all are asked for (see `models/builtins/growing.py`).
+    `log` has
     the calls of list's methods that changed one from outside; `dirty` says that it was changed in other ways as well.
     """
 
@@ -619,7 +622,7 @@ class IteratorValue(Value):
     __slots__ = ()
     cls = type(iter([]))
 
-    def step(self, ex: Any) -> Any:
+    def step(self, interp: Any) -> Any:
         raise NotImplementedError
 
     def container(self) -> tuple[Any, Source] | None:

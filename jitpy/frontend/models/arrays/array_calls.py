@@ -20,7 +20,7 @@ from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...interpreter.calls import BUILTINS, as_int, record, recording
 from ...interpreter.constant_folding import NotConstant, deep_constant
-from ...interpreter.interpreter import Executor, TracedException
+from ...interpreter.interpreter import Interpreter, TracedException
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
 from ...values.base import (
@@ -60,76 +60,76 @@ def _name(function: Any) -> str:
 # -- arrays and tensors ---------------------------------------------------------------------------------------
 
 
-def tensor_of(ex: Executor, value: ArrayValue) -> TensorValue:
+def tensor_of(interp: Interpreter, value: ArrayValue) -> TensorValue:
     """The tensor of an array, as a Value."""
-    return ex.world.tensor_value(value.traced)
+    return interp.context.tensor_value(value.traced)
 
 
-def array_of_tensor(ex: Executor, value: TensorValue) -> ArrayValue:
+def array_of_tensor(interp: Interpreter, value: TensorValue) -> ArrayValue:
     """`tensor.numpy()`: a new array in the same memory."""
     spec = value.traced.spec
     if spec.requires_grad or spec.dtype not in TORCH_DTYPES.values() or spec.device.type != "cpu" or \
-            any(value.traced.lazy_bits) or ex.recorder.state.transforms:
+            any(value.traced.lazy_bits) or interp.builder.state.transforms:
         raise refuse("Tensor.numpy() of such a tensor")
-    return ArrayValue(_alias(ex, value.traced), np.ndarray)
+    return ArrayValue(_alias(interp, value.traced), np.ndarray)
 
 
-def tensor_of_array(ex: Executor, value: ArrayValue) -> TensorValue:
+def tensor_of_array(interp: Interpreter, value: ArrayValue) -> TensorValue:
     """`torch.from_numpy(array)`: a new tensor in the same memory."""
-    return ex.world.tensor_value(_alias(ex, value.traced))
+    return interp.context.tensor_value(_alias(interp, value.traced))
 
 
-def _alias(ex: Executor, traced: Any) -> Any:
-    with recording(ex, "numpy()"):
-        return ex.recorder.record(_aten.alias.default, (traced,), {})
+def _alias(interp: Interpreter, traced: Any) -> Any:
+    with recording(interp, "numpy()"):
+        return interp.builder.record(_aten.alias.default, (traced,), {})
 
 
-def constant_array(ex: Executor, array: Any) -> Value:
+def constant_array(interp: Interpreter, array: Any) -> Value:
     """The Value of an array or scalar that numpy made of constants, anew at each call."""
     if is_number(array):
-        return ex.world.const_object(array)
+        return interp.context.const_object(array)
     if array.dtype not in TORCH_DTYPES or type(array) is not np.ndarray or array.nbytes > _CONSTANT_BYTES:
         raise refuse(f"a constant array of {array.dtype}")
     kept = torch.from_numpy(np.array(array, order="K"))
-    with recording(ex, "a constant array"):
-        node = ex.recorder.emit(_aten.clone.default, (ex.recorder.constant(kept),), {})
-        return ArrayValue(ex.recorder.fresh(node), np.ndarray)
+    with recording(interp, "a constant array"):
+        node = interp.builder.emit(_aten.clone.default, (interp.builder.constant(kept),), {})
+        return ArrayValue(interp.builder.fresh(node), np.ndarray)
 
 
 # -- numpy's own answer ---------------------------------------------------------------------------------------
 
 
-def stand_in_for(ex: Executor, value: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Any:
+def stand_in_for(interp: Interpreter, value: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Any:
     """A real object with the type and layout of what a Value stands for; `made` keeps those of arrays."""
-    value = ex.world.force(value)
+    value = interp.context.force(value)
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, SymValue):
-        return ex.recorder.sizes.hint(value.expr)
+        return interp.builder.sizes.hint(value.expr)
     if isinstance(value, ScalarValue):
         return value.cls(1)
     if isinstance(value, ArrayValue):
         if id(value) not in made:
-            made[id(value)] = value, _array_like(ex, value)
+            made[id(value)] = value, _array_like(interp, value)
         return made[id(value)][1]
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list, torch.Size):
-        items = [stand_in_for(ex, item, made) for item in value.items]
+        items = [stand_in_for(interp, item, made) for item in value.items]
         return items if isinstance(value, ListValue) else tuple(items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: stand_in_for(ex, item, made) for key, item in ex.world.plain_items(value)}
+        return {key: stand_in_for(interp, item, made) for key, item in interp.context.plain_items(value)}
     if isinstance(value, SliceValue):
-        return slice(*(stand_in_for(ex, part, made) for part in (value.start, value.stop, value.step)))
+        return slice(*(stand_in_for(interp, part, made) for part in (value.start, value.stop, value.step)))
     if isinstance(value, RangeValue):
-        return range(*(as_int(ex, part, "range()") for part in (value.start, value.stop, value.step)))
+        return range(*(as_int(interp, part, "range()") for part in (value.start, value.stop, value.step)))
     if isinstance(value, PyValue) and (is_number(value.obj) or isinstance(value.obj, type)):
-        return ex.world.pin(value)
+        return interp.context.pin(value)
     raise unsupported(value, "a numpy operation")
 
 
-def _array_like(ex: Executor, value: ArrayValue) -> Any:
+def _array_like(interp: Interpreter, value: ArrayValue) -> Any:
     """Zeros (which are good as indices) and ones, laid out as the array."""
     spec, dtype = value.traced.spec, value.dtype
-    shape, stride = ex.recorder.sizes.hints(spec.shape), ex.recorder.sizes.hints(spec.stride)
+    shape, stride = interp.builder.sizes.hints(spec.shape), interp.builder.sizes.hints(spec.stride)
     fill = 1 if dtype.kind in "fcb" else 0
     if value.is_scalar:
         return dtype.type(fill)
@@ -138,11 +138,11 @@ def _array_like(ex: Executor, value: ArrayValue) -> Any:
     return np.lib.stride_tricks.as_strided(memory, shape, [step * dtype.itemsize for step in stride])
 
 
-def asked(ex: Executor, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def asked(interp: Interpreter, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Numpy's answer on stand-ins; what it refuses, it may refuse itself."""
     if not errors_are_silent(np):
         raise refuse(f"{what} where floating-point errors raise")
-    ex.world.guards.add(constant(np, "numpy"), "python", errors_are_silent, "numpy")
+    interp.context.guards.add(constant(np, "numpy"), "python", errors_are_silent, "numpy")
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -154,12 +154,13 @@ def asked(ex: Executor, what: str, function: Callable[..., Any], *args: Any, **k
 # -- results --------------------------------------------------------------------------------------------------
 
 
-def conform(ex: Executor, what: str, result: Value, answer: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Value:
+def conform(interp: Interpreter, what: str, result: Value, answer: Any,
+            made: dict[int, tuple[ArrayValue, Any]]) -> Value:
     """What torch computed, as the object that numpy would have returned."""
     if isinstance(answer, (tuple, list)):
         if not isinstance(result, (TupleValue, ListValue)) or len(result.items) != len(answer):
             raise refuse(f"{what} with several results")
-        parts = [conform(ex, what, ex.world.force(item), part, made)
+        parts = [conform(interp, what, interp.context.force(item), part, made)
                  for item, part in zip(result.items, answer, strict=True)]
         return TupleValue(parts) if isinstance(answer, tuple) else ListValue(parts)
     if not isinstance(result, TensorValue) or not (is_number(answer) or type(answer) is np.ndarray):
@@ -167,24 +168,24 @@ def conform(ex: Executor, what: str, result: Value, answer: Any, made: dict[int,
     for operand, stand_in in made.values():
         if answer is stand_in and not operand.is_scalar:
             return operand
-    sizes, spec = ex.recorder.sizes, result.traced.spec
+    sizes, spec = interp.builder.sizes, result.traced.spec
     if spec.dtype is not TORCH_DTYPES.get(answer.dtype) or sizes.hints(spec.shape) != answer.shape:
         raise refuse(f"{what}, of which torch makes another shape or type")
     shared = [operand for operand, stand_in in made.values() if not operand.is_scalar
               and not is_number(answer) and np.may_share_memory(answer, stand_in)]
     if shared:
         stand_in = made[id(shared[0])][1]
-        _check_view(ex, what, result, answer, shared[0], stand_in)
-        return ArrayValue(_alias(ex, result.traced), np.ndarray)
+        _check_view(interp, what, result, answer, shared[0], stand_in)
+        return ArrayValue(_alias(interp, result.traced), np.ndarray)
     if any(result.traced.storage is operand.traced.storage for operand, _ in made.values()) or result.traced.chain:
-        result = ex.world.tensor_value(_called(ex, torch.Tensor.clone, [result]).traced)
+        result = interp.context.tensor_value(_called(interp, torch.Tensor.clone, [result]).traced)
         spec = result.traced.spec
     if is_number(answer):
         return ArrayValue(result.traced, type(answer))
     wanted = tuple(step // answer.itemsize for step in answer.strides)
     if _moving(spec.shape, sizes.hints(spec.stride)) != _moving(answer.shape, wanted):
         order = sorted(range(answer.ndim), key=lambda axis: (-wanted[axis], axis))
-        result = traced_body(ex, arrays.as_laid_out, [result, TupleValue([*map(const, order)])])
+        result = traced_body(interp, arrays.as_laid_out, [result, TupleValue([*map(const, order)])])
         assert isinstance(result, TensorValue)
         if _moving(answer.shape, sizes.hints(result.traced.spec.stride)) != _moving(answer.shape, wanted):
             raise refuse(f"{what}, of which torch makes another layout")
@@ -196,9 +197,10 @@ def _moving(shape: Any, strides: Any) -> list[Any]:
     return [] if 0 in shape else [s for n, s in zip(shape, strides, strict=True) if n != 1]
 
 
-def _check_view(ex: Executor, what: str, result: TensorValue, answer: Any, operand: ArrayValue, stand_in: Any) -> None:
+def _check_view(interp: Interpreter, what: str, result: TensorValue, answer: Any, operand: ArrayValue,
+                stand_in: Any) -> None:
     """The tensor looks at the operand's memory just as numpy's array does."""
-    sizes, spec, base = ex.recorder.sizes, result.traced.spec, operand.traced.spec
+    sizes, spec, base = interp.builder.sizes, result.traced.spec, operand.traced.spec
     start = answer.__array_interface__["data"][0] - stand_in.__array_interface__["data"][0]
     strides = [step * answer.itemsize for step in sizes.hints(spec.stride)]
     offset = (sizes.hint(spec.offset) - sizes.hint(base.offset)) * answer.itemsize
@@ -210,16 +212,16 @@ def _check_view(ex: Executor, what: str, result: TensorValue, answer: Any, opera
 # -- operands -------------------------------------------------------------------------------------------------
 
 
-def traced_body(ex: Executor, body: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
+def traced_body(interp: Interpreter, body: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
     """Trace a body, or a function of torch's. Where torch refuses, numpy may have something else to say."""
     try:
-        return ex.call_sync(ex.world.const_object(body), args, kwargs)
+        return interp.call_sync(interp.context.const_object(body), args, kwargs)
     except TracedException:
         raise refuse(f"numpy, where torch raises in {getattr(body, '__name__', body)}") from None
 
 
-def _called(ex: Executor, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Any:
-    return record(ex, function, args, kwargs or {})
+def _called(interp: Interpreter, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Any:
+    return record(interp, function, args, kwargs or {})
 
 
 def check_kind(what: str, entry: Counterpart, *dtypes: Any) -> None:
@@ -230,39 +232,39 @@ def check_kind(what: str, entry: Counterpart, *dtypes: Any) -> None:
             raise refuse(f"{what} of {dtype}")
 
 
-def converted(ex: Executor, what: str, value: Value, dtype: Any, number: bool = False) -> Value:
+def converted(interp: Interpreter, what: str, value: Value, dtype: Any, number: bool = False) -> Value:
     """An operand as a tensor of a dtype, or, where `number` says so, perhaps as a Python number that has the value."""
     if dtype not in TORCH_DTYPES:
         raise refuse(f"{what}, which computes in {dtype}")
     if isinstance(value, ArrayValue):
-        tensor = tensor_of(ex, value)
+        tensor = tensor_of(interp, value)
         if value.dtype == dtype:
             return tensor
         _check_cast(what, value.dtype, dtype)
-        return _called(ex, torch.Tensor.to, [tensor, const(TORCH_DTYPES[dtype])])
+        return _called(interp, torch.Tensor.to, [tensor, const(TORCH_DTYPES[dtype])])
     if isinstance(value, PyValue) and is_number(value.obj):
-        plain = ex.world.pin(value).astype(dtype).item()
+        plain = interp.context.pin(value).astype(dtype).item()
     elif isinstance(value, ConstValue):
         plain = dtype.type(value.value).item()
     elif isinstance(value, (SymValue, ScalarValue)) and dtype.itemsize == 8 and \
             dtype.kind == ("i" if value.cls is int else "f"):
         if number:
             return value
-        return _filled(ex, value, dtype)
+        return _filled(interp, value, dtype)
     elif isinstance(value, (SymValue, ScalarValue)) and value.cls in (int, float) and dtype == np.float32:
         # by way of float64, as numpy does it; too large ones are infinite, which torch.full refuses
-        return _called(ex, torch.Tensor.to, [_filled(ex, value, np.dtype("float64")), const(torch.float32)])
+        return _called(interp, torch.Tensor.to, [_filled(interp, value, np.dtype("float64")), const(torch.float32)])
     else:
         raise refuse(f"{what} with a {value.cls.__name__}")
     if number:
         return const(plain)
-    return _filled(ex, const(plain), dtype)
+    return _filled(interp, const(plain), dtype)
 
 
-def _filled(ex: Executor, number: Value, dtype: Any) -> Value:
+def _filled(interp: Interpreter, number: Value, dtype: Any) -> Value:
     """A number as a tensor."""
     options: dict[str, Value] = {"dtype": const(TORCH_DTYPES[dtype]), "device": const(_CPU)}
-    return _called(ex, torch.full, [TupleValue([]), number], options)
+    return _called(interp, torch.full, [TupleValue([]), number], options)
 
 
 def _check_cast(what: str, source: Any, target: Any) -> None:
@@ -272,17 +274,17 @@ def _check_cast(what: str, source: Any, target: Any) -> None:
         raise refuse(f"{what}: a cast from {source} to {target}")
 
 
-def _in_place(ex: Executor, what: str, target: ArrayValue, value: Value) -> Value:
+def _in_place(interp: Interpreter, what: str, target: ArrayValue, value: Value) -> Value:
     """`target[...] = value`, of equal shapes or broadcast."""
-    value = own_copy(ex, target, value)
-    _called(ex, torch.Tensor.copy_, [tensor_of(ex, target), value])
+    value = own_copy(interp, target, value)
+    _called(interp, torch.Tensor.copy_, [tensor_of(interp, target), value])
     return target
 
 
-def own_copy(ex: Executor, target: ArrayValue, value: Value) -> Value:
+def own_copy(interp: Interpreter, target: ArrayValue, value: Value) -> Value:
     """A value that is to be written: numpy reads all of it first."""
     if isinstance(value, TensorValue) and value.traced.storage is target.traced.storage:
-        return _called(ex, torch.Tensor.clone, [value])
+        return _called(interp, torch.Tensor.clone, [value])
     return value
 
 
@@ -290,16 +292,16 @@ def own_copy(ex: Executor, target: ArrayValue, value: Value) -> Value:
 
 
 def call_array_function(
-    ex: Executor, function: Any, entry: Counterpart, args: list[Value], kwargs: dict[str, Value]
+    interp: Interpreter, function: Any, entry: Counterpart, args: list[Value], kwargs: dict[str, Value]
 ) -> Any:
     """A function or method of numpy's that has a counterpart."""
     what = _name(function)
-    folded = _folded(ex, what, function, args, kwargs)
+    folded = _folded(interp, what, function, args, kwargs)
     if folded is not None:
         return folded
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    answer = asked(ex, what, function, *(stand_in_for(ex, a, made) for a in args),
-                    **{k: stand_in_for(ex, v, made) for k, v in kwargs.items()})
+    answer = asked(interp, what, function, *(stand_in_for(interp, a, made) for a in args),
+                    **{k: stand_in_for(interp, v, made) for k, v in kwargs.items()})
     named = dict(kwargs)
     out = named.pop("out", None)
     for name in ("dtype", "order", "casting"):
@@ -315,16 +317,16 @@ def call_array_function(
     except TypeError:
         raise refuse(f"{what} with such arguments") from None
     if "a" in bound.arguments:
-        bound.arguments["a"] = _as_array(ex, bound.arguments["a"])
+        bound.arguments["a"] = _as_array(interp, bound.arguments["a"])
     given: dict[str, Any] = {}
     for name, value in bound.arguments.items():
-        given[name] = _operand(ex, what, entry, name, value, first.dtype)
+        given[name] = _operand(interp, what, entry, name, value, first.dtype)
     bound.arguments.update(given)
     check_kind(what, entry, first.dtype, *_dtypes([v for n, v in given.items() if n not in entry.converted]))
-    result = traced_body(ex, entry.body, list(bound.args), dict(bound.kwargs))
+    result = traced_body(interp, entry.body, list(bound.args), dict(bound.kwargs))
     if isinstance(out, ArrayValue):
-        return _in_place(ex, what, out, result)
-    return conform(ex, what, result, answer, made)
+        return _in_place(interp, what, out, result)
+    return conform(interp, what, result, answer, made)
 
 
 def _dtypes(values: list[Any]) -> list[Any]:
@@ -345,56 +347,57 @@ _DTYPE_SECOND: dict[Any, int] = {np.array: 1, np.asarray: 1, np.ascontiguousarra
                                  np.generic.astype: 1, np.sum: 2, np.mean: 2, np.ndarray.sum: 2, np.ndarray.mean: 2}
 
 
-def _operand(ex: Executor, what: str, entry: Counterpart, name: str, value: Any, dtype: Any) -> Any:
+def _operand(interp: Interpreter, what: str, entry: Counterpart, name: str, value: Any, dtype: Any) -> Any:
     """An argument as the body takes it."""
     if isinstance(value, tuple):  # of a parameter `*values`
-        return tuple(_operand(ex, what, entry, name, item, dtype) for item in value)
-    value = ex.world.force(value)
+        return tuple(_operand(interp, what, entry, name, item, dtype) for item in value)
+    value = interp.context.force(value)
     if name in entry.converted and not (isinstance(value, ConstValue) and value.value is None):
         if isinstance(value, (ListValue, TupleValue)):
-            return type(value)([_operand(ex, what, entry, name, item, dtype) for item in value.items])
-        return converted(ex, what, value, dtype)
+            return type(value)([_operand(interp, what, entry, name, item, dtype) for item in value.items])
+        return converted(interp, what, value, dtype)
     if isinstance(value, ArrayValue):
-        return tensor_of(ex, value)
+        return tensor_of(interp, value)
     if isinstance(value, (ListValue, TupleValue)):
-        return type(value)([_operand(ex, what, entry, name, item, dtype) for item in value.items])
+        return type(value)([_operand(interp, what, entry, name, item, dtype) for item in value.items])
     if isinstance(value, PyValue) and is_number(value.obj):
-        return const(ex.world.pin(value).item())
+        return const(interp.context.pin(value).item())
     return value
 
 
-def _folded(ex: Executor, what: str, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _folded(interp: Interpreter, what: str, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """What numpy makes of constants."""
     try:
-        real = [_constant(ex, a) for a in args]
-        named = {k: _constant(ex, v) for k, v in kwargs.items()}
+        real = [_constant(interp, a) for a in args]
+        named = {k: _constant(interp, v) for k, v in kwargs.items()}
     except NotConstant:
         return None
-    return _lifted(ex, what, asked(ex, what, function, *real, **named))
+    return _lifted(interp, what, asked(interp, what, function, *real, **named))
 
 
-def _lifted(ex: Executor, what: str, answer: Any) -> Value:
+def _lifted(interp: Interpreter, what: str, answer: Any) -> Value:
     if isinstance(answer, (np.ndarray, np.generic)):
-        return constant_array(ex, answer)
+        return constant_array(interp, answer)
     if isinstance(answer, (bool, int, float, complex, str, np.dtype, type(None))):
         return const(answer)
     if isinstance(answer, (tuple, list)):
-        parts = [_lifted(ex, what, part) for part in answer]
+        parts = [_lifted(interp, what, part) for part in answer]
         return TupleValue(parts) if isinstance(answer, tuple) else ListValue(parts)
     raise refuse(f"{what}, which returns a {type(answer).__name__}")
 
 
-def _constant(ex: Executor, value: Value) -> Any:
+def _constant(interp: Interpreter, value: Value) -> Any:
     if isinstance(value, PyValue) and is_number(value.obj):
-        return ex.world.pin(value)
+        return interp.context.pin(value)
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(_constant(ex, ex.world.force(v)) for v in value.items)
+        return value.cls(_constant(interp, interp.context.force(v)) for v in value.items)
     if isinstance(value, RangeValue):
         raise NotConstant
-    return deep_constant(ex, value)
+    return deep_constant(interp, value)
 
 
-def call_ufunc(ex: Executor, ufunc: Any, args: list[Value], kwargs: dict[str, Value], out: Value | None = None) -> Any:
+def call_ufunc(interp: Interpreter, ufunc: Any, args: list[Value], kwargs: dict[str, Value],
+               out: Value | None = None) -> Any:
     """An elementwise function (or matmul), in the dtype that numpy computes in."""
     what, entry = _name(ufunc), UFUNCS[ufunc.__name__]
     named = dict(kwargs)
@@ -404,28 +407,29 @@ def call_ufunc(ex: Executor, ufunc: Any, args: list[Value], kwargs: dict[str, Va
     dtype = named.pop("dtype", None)
     if named or len(args) != ufunc.nin or out is not None and (not isinstance(out, ArrayValue) or out.is_scalar):
         raise refuse(f"{what} with such arguments")
-    args = [_as_array(ex, a) for a in args]
-    options: dict[str, Any] = {} if dtype is None else {"dtype": _constant(ex, dtype)}
+    args = [_as_array(interp, a) for a in args]
+    options: dict[str, Any] = {} if dtype is None else {"dtype": _constant(interp, dtype)}
     if out is None and not any(isinstance(a, (ArrayValue, ScalarValue, SymValue)) for a in args):
-        folded = _folded(ex, what, ufunc, args, {} if dtype is None else {"dtype": dtype})
+        folded = _folded(interp, what, ufunc, args, {} if dtype is None else {"dtype": dtype})
         if folded is not None:
             return folded
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    stand_ins = [stand_in_for(ex, a, made) for a in args]
-    target = stand_in_for(ex, out, {}) if out is not None else None
-    answer = asked(ex, what, ufunc, *stand_ins, **options, **({} if target is None else {"out": target}))
+    stand_ins = [stand_in_for(interp, a, made) for a in args]
+    target = stand_in_for(interp, out, {}) if out is not None else None
+    answer = asked(interp, what, ufunc, *stand_ins, **options, **({} if target is None else {"out": target}))
     if not isinstance(answer, (np.ndarray, np.generic)):
         raise refuse(f"{what}, which returns a {type(answer).__name__}")
     loop = _loop(what, ufunc, stand_ins, target, options)
     check_kind(what, entry, *loop[: ufunc.nin])
-    operands = [converted(ex, what, a, d, number=bool(i) and ufunc is not np.matmul and ufunc.__name__ in _WITH_NUMBERS)
+    operands = [converted(interp, what, a, d, number=bool(i) and ufunc is not np.matmul and
+                          ufunc.__name__ in _WITH_NUMBERS)
                 for i, (a, d) in enumerate(zip(args, loop, strict=False))]
-    result = traced_body(ex, entry.body, operands)
+    result = traced_body(interp, entry.body, operands)
     if out is None:
-        return conform(ex, what, result, answer, made)
+        return conform(interp, what, result, answer, made)
     assert isinstance(out, ArrayValue) and isinstance(result, TensorValue)
     _check_cast(what, loop[-1], out.dtype)
-    return _in_place(ex, what, out, result)
+    return _in_place(interp, what, out, result)
 
 
 #: functions whose bodies take a Python number as their second operand
@@ -447,23 +451,23 @@ def _resolved(what: str, ufunc: Any, kinds: tuple[Any, ...], signature: Any) -> 
         raise refuse(f"{what} of such types") from None
 
 
-def _as_array(ex: Executor, value: Value) -> Value:
+def _as_array(interp: Interpreter, value: Value) -> Value:
     """A list of numbers as the array that numpy makes of it."""
     if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple):
-        return call_array_function(ex, np.array, FUNCTIONS["array"], [value], {})
+        return call_array_function(interp, np.array, FUNCTIONS["array"], [value], {})
     return value
 
 
 def _handler(function: Any, entry: Counterpart) -> Any:
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        return call_array_function(ex, function, entry, args, kwargs)
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return call_array_function(interp, function, entry, args, kwargs)
 
     return handler
 
 
 def _ufunc_handler(ufunc: Any) -> Any:
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        return call_ufunc(ex, ufunc, list(args), kwargs)
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return call_ufunc(interp, ufunc, list(args), kwargs)
 
     return handler
 
@@ -471,8 +475,8 @@ def _ufunc_handler(ufunc: Any) -> Any:
 def _folding(function: Any) -> Any:
     """A function that is pure, and captured where its arguments are constants."""
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        folded = _folded(ex, _name(function), function, args, kwargs)
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        folded = _folded(interp, _name(function), function, args, kwargs)
         if folded is None:
             raise refuse(f"{_name(function)} of what is no constant")
         return folded

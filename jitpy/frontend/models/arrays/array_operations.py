@@ -48,7 +48,7 @@ from .array_calls import (
 from .array_values import TORCH_DTYPES, ArrayValue, is_number, to_array, to_scalar
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 # -- operators ------------------------------------------------------------------------------------------------
 
@@ -62,14 +62,14 @@ _OPERATORS = {
 }
 
 
-def operate(ex: Executor, name: str, *operands: Value, inplace: bool = False) -> Any:
+def operate(interp: Interpreter, name: str, *operands: Value, inplace: bool = False) -> Any:
     """An operator or comparison with an array or scalar among its operands."""
     if name not in _OPERATORS or not all(_is_operand(v, operands) for v in operands):
         raise refuse(f"operator {name} of numpy with {' and '.join(v.cls.__name__ for v in operands)}")
     target = operands[0] if inplace and isinstance(operands[0], ArrayValue) and not operands[0].is_scalar else None
     if inplace and not isinstance(operands[0], (ArrayValue, ConstValue, SymValue, ScalarValue)):
         raise refuse(f"{operands[0].cls.__name__} {name}= array")
-    return call_ufunc(ex, getattr(np, _OPERATORS[name]), list(operands), {}, target)
+    return call_ufunc(interp, getattr(np, _OPERATORS[name]), list(operands), {}, target)
 
 
 def _is_operand(value: Value, operands: tuple[Value, ...]) -> bool:
@@ -84,35 +84,36 @@ def _is_operand(value: Value, operands: tuple[Value, ...]) -> bool:
 # -- subscripts -----------------------------------------------------------------------------------------------
 
 
-def get_item(ex: Executor, array: ArrayValue, key: Value) -> Value:
+def get_item(interp: Interpreter, array: ArrayValue, key: Value) -> Value:
     """`array[key]`: a view, a scalar, or what index arrays pick."""
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    stand_in, place = stand_in_for(ex, array, made), stand_in_for(ex, key, made)
-    answer = asked(ex, "ndarray.__getitem__", lambda a, k: a[k], stand_in, place)
+    stand_in, place = stand_in_for(interp, array, made), stand_in_for(interp, key, made)
+    answer = asked(interp, "ndarray.__getitem__", lambda a, k: a[k], stand_in, place)
     check_kind("ndarray.__getitem__", _ANY_KIND, array.dtype)
     if _is_place(array, key):
-        result = traced_body(ex, arrays.picked, [tensor_of(ex, array), tensor_of(ex, key)])
+        result = traced_body(interp, arrays.picked, [tensor_of(interp, array), tensor_of(interp, key)])
     else:
-        result = traced_body(ex, torch.Tensor.__getitem__, [tensor_of(ex, array), _key(ex, key, masks=False)])
-    return conform(ex, "ndarray.__getitem__", result, answer, made)
+        result = traced_body(interp, torch.Tensor.__getitem__,
+                             [tensor_of(interp, array), _key(interp, key, masks=False)])
+    return conform(interp, "ndarray.__getitem__", result, answer, made)
 
 
-def set_item(ex: Executor, array: ArrayValue, key: Value, new: Value) -> None:
+def set_item(interp: Interpreter, array: ArrayValue, key: Value, new: Value) -> None:
     """`array[key] = new`."""
     if array.is_scalar or isinstance(new, TensorValue):
         raise refuse("ndarray.__setitem__ with a tensor, or of a scalar")
     if isinstance(new, (ListValue, TupleValue)):
-        new = call_array_function(ex, np.array, FUNCTIONS["array"], [new], {})
+        new = call_array_function(interp, np.array, FUNCTIONS["array"], [new], {})
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    stand_in, place, value = (stand_in_for(ex, v, made) for v in (array, key, new))
-    asked(ex, "ndarray.__setitem__", lambda a, k, v: a.__setitem__(k, v), stand_in, place, value)
+    stand_in, place, value = (stand_in_for(interp, v, made) for v in (array, key, new))
+    asked(interp, "ndarray.__setitem__", lambda a, k, v: a.__setitem__(k, v), stand_in, place, value)
     if np.ndim(value) and any(isinstance(k, (np.ndarray, list)) for k in (place if type(place) is tuple else (place,))):
         raise refuse("ndarray.__setitem__ of several numbers at places that may be equal")
-    tensor = own_copy(ex, array, converted(ex, "ndarray.__setitem__", new, array.dtype))
+    tensor = own_copy(interp, array, converted(interp, "ndarray.__setitem__", new, array.dtype))
     if _is_place(array, key):
-        traced_body(ex, arrays.placed, [tensor_of(ex, array), tensor_of(ex, key), tensor])
+        traced_body(interp, arrays.placed, [tensor_of(interp, array), tensor_of(interp, key), tensor])
     else:
-        traced_body(ex, torch.Tensor.__setitem__, [tensor_of(ex, array), _key(ex, key, masks=True), tensor])
+        traced_body(interp, torch.Tensor.__setitem__, [tensor_of(interp, array), _key(interp, key, masks=True), tensor])
 
 
 def _is_place(array: ArrayValue, key: Value) -> TypeGuard[ArrayValue]:
@@ -123,16 +124,16 @@ def _is_place(array: ArrayValue, key: Value) -> TypeGuard[ArrayValue]:
 _ANY_KIND = Counterpart(arrays.array, (), "bifc")
 
 
-def _key(ex: Executor, key: Value, masks: bool) -> Value:
+def _key(interp: Interpreter, key: Value, masks: bool) -> Value:
     """A subscript as a tensor takes it; index arrays only where numpy and torch mean the same."""
-    items = [ex.world.force(v) for v in key.items] if isinstance(key, TupleValue) else [key]
-    items = [call_array_function(ex, np.array, FUNCTIONS["array"], [v], {}) if isinstance(v, ListValue) else v
+    items = [interp.context.force(v) for v in key.items] if isinstance(key, TupleValue) else [key]
+    items = [call_array_function(interp, np.array, FUNCTIONS["array"], [v], {}) if isinstance(v, ListValue) else v
              for v in items]
     picks = [i for i, v in enumerate(items) if isinstance(v, ArrayValue)]
     if picks and (picks[-1] - picks[0] + 1 != len(picks) or not all(
             isinstance(v, (ArrayValue, SliceValue)) or _is_const(v, Ellipsis) for v in items)):
         raise refuse("a subscript of index arrays and numbers, or arrays apart")
-    made = [_index(ex, v, masks) for v in items]
+    made = [_index(interp, v, masks) for v in items]
     return TupleValue(made) if isinstance(key, TupleValue) else made[0]
 
 
@@ -140,33 +141,33 @@ def _is_const(value: Value, what: Any) -> bool:
     return isinstance(value, ConstValue) and value.value is what
 
 
-def _index(ex: Executor, value: Value, masks: bool) -> Value:
+def _index(interp: Interpreter, value: Value, masks: bool) -> Value:
     if isinstance(value, ArrayValue):
         if value.is_scalar or not (value.dtype.kind in "iu" or masks and value.dtype.kind == "b"):
             raise refuse(f"a subscript of {value.dtype}")
-        return converted(ex, "a subscript", value, np.dtype("int64") if value.dtype.kind in "iu" else value.dtype)
+        return converted(interp, "a subscript", value, np.dtype("int64") if value.dtype.kind in "iu" else value.dtype)
     if isinstance(value, SliceValue):
         step = value.step
         if not (isinstance(step, ConstValue) and (step.value is None or type(step.value) is int and step.value > 0)):
             raise refuse("a slice that runs backwards")
-        return SliceValue(*(_plain_int(ex, v) for v in (value.start, value.stop, value.step)))
-    value = _plain_int(ex, value)
+        return SliceValue(*(_plain_int(interp, v) for v in (value.start, value.stop, value.step)))
+    value = _plain_int(interp, value)
     if isinstance(value, SymValue) or isinstance(value, ConstValue) and (
             value.value is None or value.value is Ellipsis or type(value.value) is int):
         return value
     raise refuse(f"a subscript that is a {value.cls.__name__}")
 
 
-def _plain_int(ex: Executor, value: Value) -> Value:
+def _plain_int(interp: Interpreter, value: Value) -> Value:
     if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
-        return const(int(ex.world.pin(value)))
+        return const(int(interp.context.pin(value)))
     return value
 
 
 # -- sizes, items, truth --------------------------------------------------------------------------------------
 
 
-def length(ex: Executor, array: ArrayValue) -> Value:
+def length(interp: Interpreter, array: ArrayValue) -> Value:
     """`len(array)`."""
     if not array.traced.ndim:
         raise refuse("len() of a scalar")
@@ -183,39 +184,39 @@ class ArrayIterator(IteratorValue):
         self.of = of
         self.index = 0
 
-    def step(self, ex: Any) -> Value:
-        size = ex.recorder.sizes.specialize(self.of.traced.spec.shape[0], f"iteration at {ex.loc()}") \
+    def step(self, interp: Any) -> Value:
+        size = interp.builder.sizes.specialize(self.of.traced.spec.shape[0], f"iteration at {interp.loc()}") \
             if not isinstance(self.of.traced.spec.shape[0], int) else self.of.traced.spec.shape[0]
         if self.index >= size:
             raise Exhausted
         self.index += 1
-        return get_item(ex, self.of, const(self.index - 1))
+        return get_item(interp, self.of, const(self.index - 1))
 
 
-def iterate(ex: Executor, array: ArrayValue) -> Value:
+def iterate(interp: Interpreter, array: ArrayValue) -> Value:
     if not array.traced.ndim:
         raise refuse("iteration over a scalar")
     return ArrayIterator(array)
 
 
-def number_of(ex: Executor, array: ArrayValue) -> Value:
+def number_of(interp: Interpreter, array: ArrayValue) -> Value:
     """The Python number in a scalar or an array without dimensions."""
     if array.traced.ndim:
         raise refuse("a number of an array")
-    return record(ex, torch.Tensor.item, [tensor_of(ex, array)], {})
+    return record(interp, torch.Tensor.item, [tensor_of(interp, array)], {})
 
 
 # -- attributes -----------------------------------------------------------------------------------------------
 
 
-def load_attr(ex: Executor, array: ArrayValue, name: str) -> Value:
+def load_attr(interp: Interpreter, array: ArrayValue, name: str) -> Value:
     """`array.name`."""
-    found = ex.world.class_lookup(array.cls, name)
+    found = interp.context.class_lookup(array.cls, name)
     if found in BUILTINS:
         return BuiltinMethodValue(found, array)
     spec, itemsize = array.traced.spec, array.dtype.itemsize
     if name == "__class__":
-        return ex.world.const_object(array.cls)
+        return interp.context.const_object(array.cls)
     if name == "shape":
         return TupleValue([sym(size) for size in spec.shape])
     if name == "strides" and all(type(size) is int and size > 1 for size in spec.shape):
@@ -234,30 +235,30 @@ def load_attr(ex: Executor, array: ArrayValue, name: str) -> Value:
         return array
     if name in ("T", "mT") and not array.is_scalar:
         if name == "mT":
-            return call_array_function(ex, np.swapaxes, FUNCTIONS["swapaxes"], [array, const(-1), const(-2)], {})
-        return call_array_function(ex, np.transpose, FUNCTIONS["transpose"], [array], {})
+            return call_array_function(interp, np.swapaxes, FUNCTIONS["swapaxes"], [array, const(-1), const(-2)], {})
+        return call_array_function(interp, np.transpose, FUNCTIONS["transpose"], [array], {})
     raise unsupported(array, f".{name}")
 
 
-def _item(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     array = args[0]
     if not isinstance(array, ArrayValue):
         raise unsupported(array, ".item()")
     if len(args) > 1 or kwargs or array.traced.spec.numel != 1:
         raise refuse("ndarray.item() with arguments")
-    return record(ex, torch.Tensor.item, [tensor_of(ex, array)], {})
+    return record(interp, torch.Tensor.item, [tensor_of(interp, array)], {})
 
 
-def _tolist(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _tolist(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     assert isinstance(args[0], ArrayValue)
-    return record(ex, torch.Tensor.tolist, [tensor_of(ex, args[0])], {})
+    return record(interp, torch.Tensor.tolist, [tensor_of(interp, args[0])], {})
 
 
-def _fill(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _fill(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     assert isinstance(args[0], ArrayValue)
     if len(args) != 2 or not isinstance(args[1], (ConstValue, ScalarValue, PyValue)):
         raise refuse("ndarray.fill() with an array")
-    set_item(ex, args[0], const(Ellipsis), args[1])
+    set_item(interp, args[0], const(Ellipsis), args[1])
     return NONE
 
 
@@ -265,10 +266,10 @@ def _fill(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @builtin(torch._C.TensorBase.numpy)
-def _tensor_numpy(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _tensor_numpy(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) != 1 or kwargs or not isinstance(args[0], TensorValue):
         raise refuse("Tensor.numpy() with arguments")
-    return array_of_tensor(ex, args[0])
+    return array_of_tensor(interp, args[0])
 
 
 def _array_argument(args: list[Value], kwargs: dict[str, Value]) -> ArrayValue | None:
@@ -277,14 +278,14 @@ def _array_argument(args: list[Value], kwargs: dict[str, Value]) -> ArrayValue |
 
 
 @builtin(torch.from_numpy)
-def _from_numpy(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _from_numpy(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     array = _array_argument(args, kwargs)
     if array is None:
         raise GraphBreak("unsupported_value", "torch.from_numpy() of what tracing does not know")
-    return tensor_of_array(ex, array)
+    return tensor_of_array(interp, array)
 
 
-def tensor_from_data(ex: Executor, data: Value, dtype: torch.dtype | None, *, copies: bool = False,
+def tensor_from_data(interp: Interpreter, data: Value, dtype: torch.dtype | None, *, copies: bool = False,
                      shares_numbers: bool = True) -> Value | None:
     """The tensor that torch's constructors make of an array or a scalar of numpy's, None for other data: in the same
     memory, where its dtype is not another one, unless the constructor `copies`."""
@@ -295,50 +296,51 @@ def tensor_from_data(ex: Executor, data: Value, dtype: torch.dtype | None, *, co
     if not shares_numbers and not data.traced.ndim or data.is_scalar:
         copies = True
     if dtype is not None and dtype != data.traced.dtype:
-        return record(ex, torch.Tensor.to, [tensor_of(ex, data), const(dtype)], {})
-    return record(ex, torch.Tensor.clone, [tensor_of(ex, data)], {}) if copies else tensor_of_array(ex, data)
+        return record(interp, torch.Tensor.to, [tensor_of(interp, data), const(dtype)], {})
+    return record(interp, torch.Tensor.clone, [tensor_of(interp, data)],
+                  {}) if copies else tensor_of_array(interp, data)
 
 
 def _constructor(function: Any, **how: bool) -> Any:
     """`torch.tensor` and its like, which take arrays too."""
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
         found = None
         if function is torch.tensor and args and isinstance(args[0], TensorValue):
-            found = _copy_of_tensor(ex, args, kwargs)
-        elif len(args) == 1 and kwargs.keys() <= {"dtype", "device"} and _is_on_cpu(ex, kwargs.get("device", NONE)):
+            found = _copy_of_tensor(interp, args, kwargs)
+        elif len(args) == 1 and kwargs.keys() <= {"dtype", "device"} and _is_on_cpu(interp, kwargs.get("device", NONE)):
             dtype = kwargs.get("dtype", NONE)
             if isinstance(dtype, ConstValue) and (dtype.value is None or isinstance(dtype.value, torch.dtype)):
-                found = tensor_from_data(ex, args[0], dtype.value, **how)
-        return found if found is not None else record(ex, function, args, kwargs)
+                found = tensor_from_data(interp, args[0], dtype.value, **how)
+        return found if found is not None else record(interp, function, args, kwargs)
 
     return handler
 
 
-def _copy_of_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _copy_of_tensor(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """`torch.tensor` of a tensor: a copy without history, and a warning. None where more is asked for."""
     from ..builtins.warned import warn
 
-    state = ex.recorder.state
+    state = interp.builder.state
     given = {name: v for name, v in kwargs.items() if not (isinstance(v, ConstValue) and v.value is None)}
     if len(args) > 1 or not given.keys() <= {"dtype", "device"} or state.transforms or state.device_of_factories:
         return None
-    warn(ex, [const(_COPIED)], {})
-    source = record(ex, torch.Tensor.detach, [args[0]], {})
-    return record(ex, torch.Tensor.to, [source], {**given, "copy": const(True)}) if given else \
-        record(ex, torch.Tensor.clone, [source], {})
+    warn(interp, [const(_COPIED)], {})
+    source = record(interp, torch.Tensor.detach, [args[0]], {})
+    return record(interp, torch.Tensor.to, [source], {**given, "copy": const(True)}) if given else \
+        record(interp, torch.Tensor.clone, [source], {})
 
 
 _COPIED = ("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).")
 
 
-def _is_on_cpu(ex: Executor, device: Value) -> bool:
+def _is_on_cpu(interp: Interpreter, device: Value) -> bool:
     """Whether a constructor with this argument makes tensors on the CPU."""
     if not isinstance(device, ConstValue):
         return False
     if device.value is None:
-        return ex.recorder.state.device_of_factories in (None, torch.device("cpu"))
+        return interp.builder.state.device_of_factories in (None, torch.device("cpu"))
     return device.value in ("cpu", torch.device("cpu"))
 
 
@@ -346,10 +348,10 @@ def _converting(function: Any) -> Any:
     """`np.array` and its like, which take tensors too."""
     inner = BUILTINS[function]
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         if args and isinstance(args[0], TensorValue):
-            args = [array_of_tensor(ex, args[0]), *args[1:]]
-        return inner(ex, args, kwargs)
+            args = [array_of_tensor(interp, args[0]), *args[1:]]
+        return inner(interp, args, kwargs)
 
     return handler
 
@@ -359,20 +361,20 @@ def _making(function: Any, value: Any) -> Any:
     inner = BUILTINS[function]
     place = 1 if value is not None else 2
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         sizes = args[0].items if args and isinstance(args[0], TupleValue) else args[:1]
-        if not any(isinstance(ex.world.force(v), SymValue) for v in sizes):
-            return inner(ex, args, kwargs)
+        if not any(isinstance(interp.context.force(v), SymValue) for v in sizes):
+            return inner(interp, args, kwargs)
         made: dict[int, Any] = {}
-        answer = asked(ex, function.__name__, function, *(stand_in_for(ex, a, made) for a in args),
-                        **{k: stand_in_for(ex, v, made) for k, v in kwargs.items()})
+        answer = asked(interp, function.__name__, function, *(stand_in_for(interp, a, made) for a in args),
+                        **{k: stand_in_for(interp, v, made) for k, v in kwargs.items()})
         filled = const(value) if value is not None else args[1] if len(args) > 1 else NONE
         if answer.dtype not in TORCH_DTYPES or len(args) > place + 1 or not kwargs.keys() <= {"dtype"} or \
                 not isinstance(filled, ConstValue):
             raise refuse(f"numpy.{function.__name__} with such arguments")
         number = const(answer.dtype.type(filled.value).item())
-        result = traced_body(ex, arrays.filled, [args[0], number, const(TORCH_DTYPES[answer.dtype])])
-        return conform(ex, function.__name__, result, answer, made)
+        result = traced_body(interp, arrays.filled, [args[0], number, const(TORCH_DTYPES[answer.dtype])])
+        return conform(interp, function.__name__, result, answer, made)
 
     return handler
 
@@ -380,57 +382,57 @@ def _making(function: Any, value: Any) -> Any:
 def _like(value: Any) -> Any:
     """`np.zeros_like` and its like."""
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         function: Any = {0: np.zeros_like, 1: np.ones_like, None: np.full_like}[value]
         if not args or not isinstance(args[0], ArrayValue) or not kwargs.keys() <= {"dtype"} or \
                 len(args) > 2 + (value is None):
             raise refuse(f"numpy.{function.__name__} with such arguments")
         made: dict[int, Any] = {}
-        answer = asked(ex, function.__name__, function, *(stand_in_for(ex, a, made) for a in args),
-                        **{k: stand_in_for(ex, v, made) for k, v in kwargs.items()})
+        answer = asked(interp, function.__name__, function, *(stand_in_for(interp, a, made) for a in args),
+                        **{k: stand_in_for(interp, v, made) for k, v in kwargs.items()})
         if not isinstance(answer, np.ndarray) or answer.dtype not in TORCH_DTYPES:
             raise refuse(f"numpy.{function.__name__} of such an array")
-        number = converted(ex, function.__name__, const(value) if value is not None else args[1], answer.dtype)
+        number = converted(interp, function.__name__, const(value) if value is not None else args[1], answer.dtype)
         shape = TupleValue([sym(size) for size in args[0].traced.spec.shape])
-        result = record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.expand, [number, shape], {})],
+        result = record(interp, torch.Tensor.clone, [record(interp, torch.Tensor.expand, [number, shape], {})],
                         {"memory_format": const(torch.contiguous_format)})
-        return conform(ex, function.__name__, result, answer, made)
+        return conform(interp, function.__name__, result, answer, made)
 
     return handler
 
 
-def _arange(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _arange(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`np.arange` of integers, one of them a symbol."""
     if not any(isinstance(a, SymValue) for a in args) or kwargs or not all(a.cls is int for a in args):
-        return _fold_arange(ex, args, kwargs)
-    answer = asked(ex, "numpy.arange", np.arange, *(stand_in_for(ex, a, {}) for a in args))
+        return _fold_arange(interp, args, kwargs)
+    answer = asked(interp, "numpy.arange", np.arange, *(stand_in_for(interp, a, {}) for a in args))
     bounds = [const(0), *args, const(1)] if len(args) == 1 else [*args, const(1)][:3]
-    result = traced_body(ex, arrays.counted, [*bounds, const(TORCH_DTYPES[answer.dtype])])
-    return conform(ex, "numpy.arange", result, answer, {})
+    result = traced_body(interp, arrays.counted, [*bounds, const(TORCH_DTYPES[answer.dtype])])
+    return conform(interp, "numpy.arange", result, answer, {})
 
 
 def _scalar_type(cls: Any) -> Any:
     """`np.float32(x)`."""
     dtype = np.dtype(cls)
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         if len(args) != 1 or kwargs:
             raise refuse(f"numpy.{cls.__name__} with such arguments")
         value = args[0]
         if isinstance(value, ConstValue) or isinstance(value, PyValue) and is_number(value.obj):
-            real = value.value if isinstance(value, ConstValue) else ex.world.pin(value)
-            return ex.world.const_object(asked(ex, f"numpy.{cls.__name__}", cls, real))
+            real = value.value if isinstance(value, ConstValue) else interp.context.pin(value)
+            return interp.context.const_object(asked(interp, f"numpy.{cls.__name__}", cls, real))
         if isinstance(value, ArrayValue) and value.traced.ndim:
-            return call_array_function(ex, np.ndarray.astype, arrays.METHODS["astype"], [value, const(dtype)], {})
-        tensor = converted(ex, f"numpy.{cls.__name__}", value, dtype)
-        made = record(ex, torch.Tensor.clone, [tensor], {})
+            return call_array_function(interp, np.ndarray.astype, arrays.METHODS["astype"], [value, const(dtype)], {})
+        tensor = converted(interp, f"numpy.{cls.__name__}", value, dtype)
+        made = record(interp, torch.Tensor.clone, [tensor], {})
         return ArrayValue(made.traced, cls)  # type: ignore[attr-defined]
 
     return handler
 
 
-def _absolute(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    return call_ufunc(ex, np.absolute, list(args), kwargs)
+def _absolute(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    return call_ufunc(interp, np.absolute, list(args), kwargs)
 
 
 def _register() -> None:

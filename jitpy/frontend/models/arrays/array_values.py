@@ -18,7 +18,7 @@ from ...guards.source import Source, slot
 from ...values.base import CONST_TYPES, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import World
+    from ...interpreter.trace_context import TraceContext
 
 try:
     import numpy as np
@@ -44,8 +44,8 @@ NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 
 
 class ArrayValue(Value):
-    """An array, or a scalar (`cls` says which), whose numbers are in a tensor of the graph: `traced` is the recorder's
-    `TracedTensor`, for a scalar one of no dimensions in memory of its own."""
+    """An array, or a scalar (`cls` says which), whose numbers are in a tensor of the graph: `traced` is the graph
+    builder's `TracedTensor`, for a scalar one of no dimensions in memory of its own."""
 
     __slots__ = ("cls", "traced")
 
@@ -137,7 +137,7 @@ def _look_for_errors(numpy: Any) -> bool:
 _ERRORS = tuple(f"{error} encountered in" for error in ("divide by zero", "overflow", "underflow", "invalid value"))
 
 
-def wrap_array(world: World, obj: Any, source: Source) -> ArrayValue | None:
+def wrap_array(context: TraceContext, obj: Any, source: Source) -> ArrayValue | None:
     """The Value of an array from outside, or None where no tensor can stand for it."""
     if not IS_CAPTURED or type(obj) is not np.ndarray:
         return None
@@ -145,7 +145,7 @@ def wrap_array(world: World, obj: Any, source: Source) -> ArrayValue | None:
     if tensor is None:
         return None
     try:
-        traced = world.input_tensor(tensor, slot(source, _tensor_of))
+        traced = context.input_tensor(tensor, slot(source, _tensor_of))
     except Uncapturable:
         return None
     return ArrayValue(traced, np.ndarray, source)

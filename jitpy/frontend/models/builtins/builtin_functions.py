@@ -34,12 +34,10 @@ from ...interpreter.calls import (
     to_payload,
 )
 from ...interpreter.constant_folding import fold, fold_deep
-from ...interpreter.interpreter import Executor, Frame, TracedException
+from ...interpreter.interpreter import Frame, Interpreter, TracedException
 from ...interpreter.module_attributes import module_getattribute
+from ...interpreter.operator_methods import BINARY, COMPARE, UNARY
 from ...interpreter.operators import (
-    BINARY,
-    COMPARE,
-    UNARY,
     as_number,
     binary,
     compare,
@@ -94,10 +92,10 @@ Kwargs = dict[str, Value]
 
 
 @builtin(type)
-def builtin_type(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_type(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
-        return call(ex, ex.world.const_object(make_type), args, kwargs)
-    return ex.world.const_object(shown_class(args[0]))
+        return call(interp, interp.context.const_object(make_type), args, kwargs)
+    return interp.context.const_object(shown_class(args[0]))
 
 
 def shown_class(value: Value) -> type:
@@ -108,34 +106,34 @@ def shown_class(value: Value) -> type:
 
 
 @builtin(callable, builtins_.callable)
-def builtin_callable(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_callable(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, PyValue):
-        return const(callable(ex.world.pin(value)))
-    return const(ex.world.class_lookup(value.cls, "__call__") is not MISSING)
+        return const(callable(interp.context.pin(value)))
+    return const(interp.context.class_lookup(value.cls, "__call__") is not MISSING)
 
 
 # -- attributes ---------------------------------------------------------------------------------------------
 
 
-def _name(ex: Executor, value: Value) -> str:
-    value = plain_part(ex, value, "__hash__", "__eq__")
+def _name(interp: Interpreter, value: Value) -> str:
+    value = plain_part(interp, value, "__hash__", "__eq__")
     if isinstance(value, ConstValue) and isinstance(value.value, str):
         return value.value
     if isinstance(value, BoxedValue) and value.base is str:
         raise unsupported(value, "the name of an attribute")
     if isinstance(value, PyValue) and type(value.obj) is str:
-        return ex.world.pin(value)
-    raise ex.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))
+        return interp.context.pin(value)
+    raise interp.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))
 
 
 @builtin(getattr)
-def builtin_getattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    name = _name(ex, args[1])
+def builtin_getattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(interp, args[1])
     if len(args) == 2:
-        return load_attr(ex, args[0], name)
+        return load_attr(interp, args[0], name)
     try:
-        return ex.finish_sync(load_attr(ex, args[0], name))
+        return interp.finish_sync(load_attr(interp, args[0], name))
     except TracedException as error:
         if issubclass(error.value.cls, AttributeError):
             return args[2]
@@ -143,62 +141,62 @@ def builtin_getattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 @builtin(hasattr)
-def builtin_hasattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(has_attr(ex, args[0], _name(ex, args[1])))
+def builtin_hasattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(has_attr(interp, args[0], _name(interp, args[1])))
 
 
 @builtin(setattr)
-def builtin_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_setattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(args[1], BoxedValue):
         raise unsupported(args[1], "the name of an attribute that is set")  # the key is the instance itself
-    ex.finish_sync(store_attr(ex, args[0], _name(ex, args[1]), args[2]))
+    interp.finish_sync(store_attr(interp, args[0], _name(interp, args[1]), args[2]))
     return NONE
 
 
 @builtin(delattr)
-def builtin_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    ex.finish_sync(delete_attr(ex, args[0], _name(ex, args[1])))
+def builtin_delattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    interp.finish_sync(delete_attr(interp, args[0], _name(interp, args[1])))
     return NONE
 
 
 @builtin(object.__setattr__)
-def object_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    ex.finish_sync(attributes.object_setattr(ex, args[0], _name(ex, args[1]), args[2]))
+def object_setattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    interp.finish_sync(attributes.object_setattr(interp, args[0], _name(interp, args[1]), args[2]))
     return NONE
 
 
 @builtin(object.__delattr__)
-def object_delattr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    ex.finish_sync(attributes.object_delattr(ex, args[0], _name(ex, args[1])))
+def object_delattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    interp.finish_sync(attributes.object_delattr(interp, args[0], _name(interp, args[1])))
     return NONE
 
 
 @builtin(object.__getattribute__)
-def _object_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    name = _name(ex, args[1])
+def _object_getattribute(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    name = _name(interp, args[1])
     try:
-        return object_getattribute(ex, args[0], name)
+        return object_getattribute(interp, args[0], name)
     except attributes._NoAttribute:
-        raise attributes.attribute_error(ex, args[0], name) from None
+        raise attributes.attribute_error(interp, args[0], name) from None
 
 
 @builtin(types.ModuleType.__getattribute__)
-def _module_getattribute(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return module_getattribute(ex, args[0], _name(ex, args[1]))
+def _module_getattribute(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return module_getattribute(interp, args[0], _name(interp, args[1]))
 
 
 @builtin(vars)
-def builtin_vars(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_vars(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
-        return builtin_locals(ex, args, kwargs)
-    if not isinstance(args[0], PyValue) and not has_attr(ex, args[0], "__dict__"):
-        raise ex.throw(TypeError, "vars() argument must have __dict__ attribute")
-    return load_attr(ex, args[0], "__dict__")
+        return builtin_locals(interp, args, kwargs)
+    if not isinstance(args[0], PyValue) and not has_attr(interp, args[0], "__dict__"):
+        raise interp.throw(TypeError, "vars() argument must have __dict__ attribute")
+    return load_attr(interp, args[0], "__dict__")
 
 
 @builtin(locals)
-def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    frame = ex.frame
+def builtin_locals(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    frame = interp.frame
     if frame.namespace is not None:
         return frame.namespace
     if _looks_again(frame):
@@ -208,9 +206,9 @@ def builtin_locals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
         found: Any = frame.locals.get(name)
         if found is None and name in frame.cells:
-            found = ex.world.cell_content(frame.cells[name])
+            found = interp.context.cell_content(frame.cells[name])
         if isinstance(found, Value) and not name.startswith("."):
-            ex.world.dict_set(made, name, found, const(name))
+            interp.context.dict_set(made, name, found, const(name))
     return made
 
 
@@ -230,19 +228,19 @@ _LOOKS = frozenset(("locals", "vars", "dir", "exec", "eval", "_getframe", "curre
 
 
 @builtin(globals)
-def builtin_globals(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return ex.frame.globals
+def builtin_globals(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return interp.frame.globals
 
 
 @builtin(dir)
-def builtin_dir(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_dir(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args or kwargs:
         raise GraphBreak("frame_access", "")
-    return call(ex, ex.world.const_object(sorted), [builtin_locals(ex, args, kwargs)], {})
+    return call(interp, interp.context.const_object(sorted), [builtin_locals(interp, args, kwargs)], {})
 
 
 @builtin(exec, eval, __import__, breakpoint, input, compile)
-def _frame_access(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def _frame_access(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise GraphBreak("frame_access", "", tail=True)  # the names that they look at are those of the frame's own code
 
 
@@ -250,160 +248,161 @@ def _frame_access(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 @builtin(len)
-def builtin_len(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return length(ex, args[0])
+def builtin_len(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return length(interp, args[0])
 
 
-def _plain_number(ex: Executor, value: Value) -> Value:
+def _plain_number(interp: Interpreter, value: Value) -> Value:
     """The Python number in a scalar of numpy's; other Values as they are."""
-    return numpy_operations().number_of(ex, value) if isinstance(value, ArrayValue) else value
+    return numpy_operations().number_of(interp, value) if isinstance(value, ArrayValue) else value
 
 
 @builtin(bool)
-def builtin_bool(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_bool(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return FALSE
-    value = _plain_number(ex, args[0])
+    value = _plain_number(interp, args[0])
     if isinstance(value, ScalarValue):
-        with recording(ex, "bool"):
-            return number_value(ex.recorder.scalar_op(bool, value.traced))
+        with recording(interp, "bool"):
+            return number_value(interp.builder.scalar_op(bool, value.traced))
     if isinstance(value, TensorValue):
-        own_methods(ex, value, "__bool__")
-        return record(ex, torch.Tensor.__bool__, [value], {})
-    return const(truth(ex, value))
+        own_methods(interp, value, "__bool__")
+        return record(interp, torch.Tensor.__bool__, [value], {})
+    return const(truth(interp, value))
 
 
 @builtin(int)
-def builtin_int(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_int(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
-        value = _plain_number(ex, args[0])
+        value = _plain_number(interp, args[0])
         if isinstance(value, SymValue):
             return value
         if isinstance(value, ScalarValue):
-            with recording(ex, "int"):
-                return number_value(ex.recorder.scalar_op(int, value.traced))
+            with recording(interp, "int"):
+                return number_value(interp.builder.scalar_op(int, value.traced))
         if isinstance(value, TensorValue):
-            own_methods(ex, value, "__int__")
-            return record(ex, torch.Tensor.__int__, [value], {})
+            own_methods(interp, value, "__int__")
+            return record(interp, torch.Tensor.__int__, [value], {})
         if isinstance(value, ObjectValue):
             for name in ("__int__", "__index__"):
-                hook = ex.world.class_lookup(value.cls, name)
+                hook = interp.context.class_lookup(value.cls, name)
                 if isinstance(hook, types.FunctionType):
-                    return checked_call(ex, hook, int, f"{name} returned non-int (type %s)", value)
+                    return checked_call(interp, hook, int, f"{name} returned non-int (type %s)", value)
                 if hook is not MISSING:
-                    return call(ex, load_attr(ex, value, name), [], {})
-    return fold(ex, int, [const(constant_of(ex, a)) for a in args],
-                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+                    return call(interp, load_attr(interp, value, name), [], {})
+    return fold(interp, int, [const(constant_of(interp, a)) for a in args],
+                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
 
 
 @builtin(float)
-def builtin_float(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_float(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
-        value = _plain_number(ex, as_number(ex, args[0]))
+        value = _plain_number(interp, as_number(interp, args[0]))
         if isinstance(value, ScalarValue):
-            with recording(ex, "float"):
-                return number_value(ex.recorder.scalar_op(float, value.traced))
+            with recording(interp, "float"):
+                return number_value(interp.builder.scalar_op(float, value.traced))
         if isinstance(value, TensorValue):
-            own_methods(ex, value, "__float__")
-            return record(ex, torch.Tensor.__float__, [value], {})
-        hook = ex.world.class_lookup(value.cls, "__float__") if isinstance(value, ObjectValue) else MISSING
+            own_methods(interp, value, "__float__")
+            return record(interp, torch.Tensor.__float__, [value], {})
+        hook = interp.context.class_lookup(value.cls, "__float__") if isinstance(value, ObjectValue) else MISSING
         if isinstance(hook, types.FunctionType):
             message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
-            return checked_call(ex, hook, float, message, value)
+            return checked_call(interp, hook, float, message, value)
         if hook is not MISSING:
-            return call(ex, load_attr(ex, value, "__float__"), [], {})
-    return fold(ex, float, [const(constant_of(ex, a)) for a in args], {})
+            return call(interp, load_attr(interp, value, "__float__"), [], {})
+    return fold(interp, float, [const(constant_of(interp, a)) for a in args], {})
 
 
 @builtin(complex)
-def builtin_complex(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return fold(ex, complex, [const(constant_of(ex, a)) for a in args],
-                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+def builtin_complex(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return fold(interp, complex, [const(constant_of(interp, a)) for a in args],
+                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
 
 
 @builtin(abs)
-def builtin_abs(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_abs(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, TensorValue):
-        own_methods(ex, value, "__abs__")
-        return record(ex, torch.abs, [value], {})
+        own_methods(interp, value, "__abs__")
+        return record(interp, torch.abs, [value], {})
     if isinstance(value, SymValue):
-        negative = ex.world.sizes.decide(value.expr < 0, f"abs() at {ex.loc()}")
+        negative = interp.context.sizes.decide(value.expr < 0, f"abs() at {interp.loc()}")
         return sym(-value.expr) if negative else value
     if isinstance(value, ScalarValue):
-        with recording(ex, "abs"):
-            return number_value(ex.recorder.scalar_op(abs, value.traced))
+        with recording(interp, "abs"):
+            return number_value(interp.builder.scalar_op(abs, value.traced))
     if isinstance(value, ConstValue):
-        return fold(ex, abs, args, kwargs)
-    if ex.world.class_lookup(value.cls, "__abs__") is MISSING:
-        raise ex.throw(TypeError, f"bad operand type for abs(): {value.cls.__name__!r}")
-    return call(ex, load_attr(ex, value, "__abs__"), [], {})
+        return fold(interp, abs, args, kwargs)
+    if interp.context.class_lookup(value.cls, "__abs__") is MISSING:
+        raise interp.throw(TypeError, f"bad operand type for abs(): {value.cls.__name__!r}")
+    return call(interp, load_attr(interp, value, "__abs__"), [], {})
 
 
 @builtin(round)
-def builtin_round(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_round(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0] if args else kwargs["number"]
-    if isinstance(value, (TensorValue, ObjectValue)) and ex.world.class_lookup(value.cls, "__round__") is MISSING:
-        raise ex.throw(TypeError, f"type {value.cls.__name__} doesn't define __round__ method")
+    if isinstance(value, (TensorValue, ObjectValue)) and interp.context.class_lookup(value.cls, "__round__") is MISSING:
+        raise interp.throw(TypeError, f"type {value.cls.__name__} doesn't define __round__ method")
     if isinstance(value, ScalarValue):
-        with recording(ex, "round"):
-            return number_value(ex.recorder.scalar_op(round, *(to_payload(ex, a) for a in args)))
+        with recording(interp, "round"):
+            return number_value(interp.builder.scalar_op(round, *(to_payload(interp, a) for a in args)))
     if isinstance(value, ObjectValue):
-        return call(ex, load_attr(ex, value, "__round__"), args[1:], {})
-    return fold(ex, round, [const(constant_of(ex, a)) for a in args],
-                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+        return call(interp, load_attr(interp, value, "__round__"), args[1:], {})
+    return fold(interp, round, [const(constant_of(interp, a)) for a in args],
+                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
 
 
 @builtin(pow)
-def builtin_pow(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_pow(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and not kwargs:
-        return binary(ex, "POWER", args[0], args[1])
-    return fold(ex, pow, [const(constant_of(ex, a)) for a in args],
-                {k: const(constant_of(ex, v)) for k, v in kwargs.items()})
+        return binary(interp, "POWER", args[0], args[1])
+    return fold(interp, pow, [const(constant_of(interp, a)) for a in args],
+                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
 
 
-def checked_call(ex: Executor, method: types.FunctionType, kind: type, message: str, *args: Value) -> Any:
+def checked_call(interp: Interpreter, method: types.FunctionType, kind: type, message: str, *args: Value) -> Any:
     """Call a special method; a TypeError with this text about what it returned, where that is of another type."""
-    body = ex.world.const_object(construct.checked)
-    return call(ex, body, [ex.world.const_object(kind), const(message), ex.world.const_object(method), *args], {})
+    body = interp.context.const_object(construct.checked)
+    return call(interp, body,
+                [interp.context.const_object(kind), const(message), interp.context.const_object(method), *args], {})
 
 
 @builtin(hash)
-def builtin_hash(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_hash(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    hasher = ex.world.class_lookup(value.cls, "__hash__")
+    hasher = interp.context.class_lookup(value.cls, "__hash__")
     if isinstance(hasher, types.FunctionType):
-        body = ex.world.const_object(construct.checked_hash)
-        return call(ex, body, [ex.world.const_object(hasher), value], {})
-    value = plain_part(ex, value, "__hash__")
+        body = interp.context.const_object(construct.checked_hash)
+        return call(interp, body, [interp.context.const_object(hasher), value], {})
+    value = plain_part(interp, value, "__hash__")
     if isinstance(value, SymValue):
-        value = const(as_int(ex, value, "hash()"))
+        value = const(as_int(interp, value, "hash()"))
     if isinstance(value, TupleValue) and hasher is tuple.__hash__ and value.cls is not torch.Size:
         value = TupleValue(value.items)
     if isinstance(value, (ConstValue, TupleValue)):
-        return fold_constants(ex, hash, constant_of(ex, value))
+        return fold_constants(interp, hash, constant_of(interp, value))
     if isinstance(value, SetValue) and hasher is frozenset.__hash__:
-        return const(hash(frozenset(constant_of(ex, item) for item in value.items.values())))
+        return const(hash(frozenset(constant_of(interp, item) for item in value.items.values())))
     if hasher is None:
-        raise ex.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
+        raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     raise unsupported(value, "hash()")
 
 
 @builtin(id)
-def builtin_id(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_id(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)) and \
             not isinstance(value, ClassValue):
-        return const(id(ex.world.pin(value)))
-    found = ex.world.pin_instance(value)
+        return const(id(interp.context.pin(value)))
+    found = interp.context.pin_instance(value)
     if found is None:
         raise unsupported(value, "id()")
     return const(id(found))
 
 
 def _folding(function: Any) -> Any:
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        return fold(ex, function, [const(constant_of(ex, a)) for a in args], {})
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        return fold(interp, function, [const(constant_of(interp, a)) for a in args], {})
 
     return handler
 
@@ -419,27 +418,29 @@ _CONVERSIONS = ("__float__", "__index__", "__floor__", "__ceil__", "__trunc__")
 def _math(function: Any) -> Any:
     """A function of `math`: on constants it is evaluated, on computed numbers it becomes part of the graph."""
 
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if any(isinstance(a, TensorValue) for a in args):
-            args = [ex.finish_sync(builtin_float(ex, [a], {})) if isinstance(a, TensorValue) else a for a in args]
-        args = [as_number(ex, plain_part(ex, a, *_CONVERSIONS)) for a in args]
+            args = [interp.finish_sync(builtin_float(interp, [a], {})) if isinstance(a, TensorValue) else a
+                    for a in args]
+        args = [as_number(interp, plain_part(interp, a, *_CONVERSIONS)) for a in args]
         if any(isinstance(a, ScalarValue) for a in args):
-            with recording(ex, f"math.{function.__name__}"):
-                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+            with recording(interp, f"math.{function.__name__}"):
+                return number_value(interp.builder.scalar_op(function, *(to_payload(interp, a) for a in args)))
         if function is math.sqrt and any(isinstance(a, SymValue) for a in args):
-            with recording(ex, "math.sqrt"):  # of a size: the usual scale of attention
-                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+            with recording(interp, "math.sqrt"):  # of a size: the usual scale of attention
+                return number_value(interp.builder.scalar_op(function, *(to_payload(interp, a) for a in args)))
         if all(isinstance(a, (ConstValue, SymValue)) for a in args):
-            plain = [const(as_int(ex, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a for a in args]
-            return fold(ex, function, plain, kwargs)
+            plain = [const(as_int(interp, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a
+                     for a in args]
+            return fold(interp, function, plain, kwargs)
         from ...polyfills.registry import POLYFILLS
 
         if function in POLYFILLS:
-            return call(ex, ex.world.const_object(POLYFILLS[function]), args, kwargs)
+            return call(interp, interp.context.const_object(POLYFILLS[function]), args, kwargs)
         for a in args:
             if isinstance(a, ObjectValue) and function in (math.floor, math.ceil, math.trunc):
-                return call(ex, load_attr(ex, a, f"__{function.__name__}__"), [], {})
-        folded = fold_deep(ex, function, args, kwargs)
+                return call(interp, load_attr(interp, a, f"__{function.__name__}__"), [], {})
+        folded = fold_deep(interp, function, args, kwargs)
         if folded is not None:
             return folded
         raise unsupported(args[0], f"math.{function.__name__}()")
@@ -453,25 +454,25 @@ for _function in vars(math).values():
 
 
 def _extremum(symbol: str, body_name: str) -> Any:
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not kwargs and len(args) >= 2 and all(isinstance(a, (ConstValue, SymValue)) for a in args):
-            if any(isinstance(a, SymValue) and ex.world.sizes.is_unbacked(a.expr) for a in args) and \
+            if any(isinstance(a, SymValue) and interp.context.sizes.is_unbacked(a.expr) for a in args) and \
                     all(issubclass(a.cls, int) for a in args):
                 extremum = sympy.Max if body_name == "max" else sympy.Min
-                return sym(extremum(*(to_payload(ex, a) for a in args)))
+                return sym(extremum(*(to_payload(interp, a) for a in args)))
             best = args[0]
             for other in args[1:]:
-                if truth(ex, compare(ex, symbol, other, best)):
+                if truth(interp, compare(interp, symbol, other, best)):
                     best = other
             return best
         if not kwargs and len(args) >= 2 and any(isinstance(a, ScalarValue) for a in args) and \
                 all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
-            with recording(ex, body_name):
+            with recording(interp, body_name):
                 function = getattr(builtins, body_name)
-                return number_value(ex.recorder.scalar_op(function, *(to_payload(ex, a) for a in args)))
+                return number_value(interp.builder.scalar_op(function, *(to_payload(interp, a) for a in args)))
         from ...polyfills import builtins_
 
-        return call(ex, ex.world.const_object(getattr(builtins_, body_name)), args, kwargs)
+        return call(interp, interp.context.const_object(getattr(builtins_, body_name)), args, kwargs)
 
     return handler
 
@@ -484,94 +485,94 @@ BUILTINS[min] = _extremum("<", "min")
 
 
 @builtin(iter)
-def builtin_iter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_iter(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
         from ...polyfills.builtins_ import iterate_call
 
-        return call(ex, ex.world.const_object(iterate_call), args, {})
-    return get_iter(ex, args[0])
+        return call(interp, interp.context.const_object(iterate_call), args, {})
+    return get_iter(interp, args[0])
 
 
 @builtin(next)
-def builtin_next(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_next(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     try:
-        return resume_sync(ex, args[0]) if isinstance(args[0], GeneratorValue) else next_sync(ex, args[0])
+        return resume_sync(interp, args[0]) if isinstance(args[0], GeneratorValue) else next_sync(interp, args[0])
     except Exhausted as end:
         if len(args) > 1:
             return args[1]
         returned = end.value is not None and not (isinstance(end.value, ConstValue) and end.value.value is None)
-        raise ex.throw(StopIteration, *([end.value] if returned else [])) from None
+        raise interp.throw(StopIteration, *([end.value] if returned else [])) from None
 
 
 # -- text ---------------------------------------------------------------------------------------------------
 
 
-def formatting_constant(ex: Executor, value: Value) -> Any:
+def formatting_constant(interp: Interpreter, value: Value) -> Any:
     """The real object to format, where it is made of constants."""
     if isinstance(value, PyValue) and is_number(value.obj):
-        return ex.world.pin(value)
+        return interp.context.pin(value)
     if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
         raise unsupported(value, "formatting")
     if isinstance(value, ClassValue) and type(value.obj) is not type:
         raise unsupported(value, "formatting")
-    return constant_of(ex, value)
+    return constant_of(interp, value)
 
 
-def to_str(ex: Executor, value: Value, function: Any = str) -> Any:
+def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
     """`str(value)` or `repr(value)`."""
     if isinstance(value, ConstValue):
-        return fold(ex, function, [value], {})
+        return fold(interp, function, [value], {})
     if is_made_of_numbers(value):
-        return value if function is str and isinstance(value, TextValue) else text(ex, function, value)
+        return value if function is str and isinstance(value, TextValue) else text(interp, function, value)
     name = "__str__" if function is str else "__repr__"
-    found = ex.world.class_lookup(value.cls, name)
+    found = interp.context.class_lookup(value.cls, name)
     if found is object.__str__:
-        found = ex.world.class_lookup(value.cls, "__repr__")
+        found = interp.context.class_lookup(value.cls, "__repr__")
     if isinstance(found, types.FunctionType):
-        return checked_call(ex, found, str, f"{name} returned non-string (type %s)", value)
+        return checked_call(interp, found, str, f"{name} returned non-string (type %s)", value)
     if isinstance(value, ExceptionValue):
         from .type_calls import exception_text
 
-        return exception_text(ex, value, function)
+        return exception_text(interp, value, function)
     if isinstance(value, BoxedValue):
-        return to_str(ex, value.plain, function)
+        return to_str(interp, value.plain, function)
     if isinstance(value, TupleValue) and found is tuple.__repr__:
         value = TupleValue(value.items)
     if isinstance(value, ListValue) and found is list.__repr__:
         value = ListValue(value.items)
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        listed = _shown_by_parts(ex, value)
+        listed = _shown_by_parts(interp, value)
         if listed is not None:
             return const(listed)
     if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
-        shown = formatting_constant(ex, value)
+        shown = formatting_constant(interp, value)
         try:
             return const(function(shown))
         except Exception as error:
-            raise ex.raise_real(error) from None
+            raise interp.raise_real(error) from None
     if isinstance(value, SetValue) and value.real is not None and not value.log and \
             all(type(item) in CONST_TYPES for item in value.real):
         shown = function(value.real)  # in an order that only the real set has
-        ex.world.guard(value.source, "python", _ShownAs(function, shown))
+        interp.context.guard(value.source, "python", _ShownAs(function, shown))
         return const(shown)
     if isinstance(value, SetValue) and value.source is None and found in (set.__repr__, frozenset.__repr__):
-        items = ", ".join(repr(constant_of(ex, value.items[key])) for key in value.twin)
+        items = ", ".join(repr(constant_of(interp, value.items[key])) for key in value.twin)
         listed = f"{{{items}}}" if items else ""
         return const(listed if items and value.cls is set else f"{value.cls.__name__}({listed})")
     raise unsupported(value, f"{function.__name__}()")
 
 
-def _shown_by_parts(ex: Executor, value: TupleValue | ListValue, depth: int = 0) -> str | None:
+def _shown_by_parts(interp: Interpreter, value: TupleValue | ListValue, depth: int = 0) -> str | None:
     """`repr` of a list or tuple with instances in it; None where there are none, or where it is not known."""
-    items = [ex.world.force(item) for item in value.items]
+    items = [interp.context.force(item) for item in value.items]
     nested = [item for item in items if isinstance(item, (TupleValue, ListValue)) and item.cls in (tuple, list)]
     if depth > 8 or not nested and not any(isinstance(item, ObjectValue) for item in items):
         return None
     parts = []
     for item in items:
-        shown: Value | str | None = _shown_by_parts(ex, item, depth + 1) if item in nested else None  # type: ignore
+        shown: Value | str | None = _shown_by_parts(interp, item, depth + 1) if item in nested else None  # type: ignore
         if shown is None:
-            shown = ex.finish_sync(to_str(ex, item, repr))
+            shown = interp.finish_sync(to_str(interp, item, repr))
             if not isinstance(shown, ConstValue):
                 return None
             shown = shown.value
@@ -593,42 +594,42 @@ class _ShownAs:
 
 
 @builtin(str)
-def builtin_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_str(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return const("")
     if len(args) > 1:
-        return fold(ex, str, [const(constant_of(ex, a)) for a in args], {})
-    return to_str(ex, args[0])
+        return fold(interp, str, [const(constant_of(interp, a)) for a in args], {})
+    return to_str(interp, args[0])
 
 
 @builtin(repr)
-def builtin_repr(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return to_str(ex, args[0], repr)
+def builtin_repr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return to_str(interp, args[0], repr)
 
 
 @builtin(format)
-def builtin_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     spec = args[1] if len(args) > 1 else const("")
-    hook = ex.world.class_lookup(args[0].cls, "__format__")
+    hook = interp.context.class_lookup(args[0].cls, "__format__")
     if isinstance(hook, types.FunctionType):
-        return checked_call(ex, hook, str, "__format__ must return a str, not %s", args[0], spec)
+        return checked_call(interp, hook, str, "__format__ must return a str, not %s", args[0], spec)
     if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
-        return to_str(ex, args[0])
-    value, spec = plain_part(ex, args[0], "__format__"), whole_plain_part(ex, spec)
+        return to_str(interp, args[0])
+    value, spec = plain_part(interp, args[0], "__format__"), whole_plain_part(interp, spec)
     if is_made_of_numbers(value) or is_made_of_numbers(spec):
-        return text(ex, format, value, spec)
-    formatted, how = formatting_constant(ex, value), constant_of(ex, spec)
+        return text(interp, format, value, spec)
+    formatted, how = formatting_constant(interp, value), constant_of(interp, spec)
     try:
         return const(format(formatted, how))
     except Exception as error:
-        raise ex.raise_real(error) from None
+        raise interp.raise_real(error) from None
 
 
 # -- frames -------------------------------------------------------------------------------------------------
 
 
 @builtin(sys._getframe)
-def look_at_frames(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def look_at_frames(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise GraphBreak("frame_access", "", tail=True)
 
 
@@ -636,116 +637,117 @@ def look_at_frames(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _binary_function(name: str, inplace: bool) -> Any:
-    return lambda ex, args, kwargs: binary(ex, name, args[0], args[1], inplace)
+    return lambda interp, args, kwargs: binary(interp, name, args[0], args[1], inplace)
 
 
 for _name_, (_function, _dunder, _reflected, _inplace) in BINARY.items():
     BUILTINS[_function] = _binary_function(_name_, False)
     BUILTINS[getattr(operator, _inplace)] = _binary_function(_name_, True)
 for _symbol, (_function, _dunder, _reflected) in COMPARE.items():
-    BUILTINS[_function] = (lambda symbol: lambda ex, args, kwargs: compare(ex, symbol, args[0], args[1]))(_symbol)
+    BUILTINS[_function] = (lambda symbol: lambda interp, args,
+                           kwargs: compare(interp, symbol, args[0], args[1]))(_symbol)
 for _name_, (_function, _dunder) in UNARY.items():
-    BUILTINS[_function] = (lambda name: lambda ex, args, kwargs: unary(ex, name, args[0]))(_name_)
+    BUILTINS[_function] = (lambda name: lambda interp, args, kwargs: unary(interp, name, args[0]))(_name_)
 BUILTINS[operator.abs] = builtin_abs
 
 
 @builtin(operator.getitem)
-def operator_getitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return get_item(ex, args[0], args[1])
+def operator_getitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return get_item(interp, args[0], args[1])
 
 
 @builtin(operator.setitem)
-def operator_setitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    ex.finish_sync(set_item(ex, *args))
+def operator_setitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    interp.finish_sync(set_item(interp, *args))
     return NONE
 
 
 @builtin(operator.delitem)
-def operator_delitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    ex.finish_sync(delete_item(ex, *args))
+def operator_delitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    interp.finish_sync(delete_item(interp, *args))
     return NONE
 
 
 @builtin(operator.contains)
-def operator_contains(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return contains(ex, args[0], args[1])
+def operator_contains(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return contains(interp, args[0], args[1])
 
 
 @builtin(operator.not_)
-def operator_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(not truth(ex, args[0]))
+def operator_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(not truth(interp, args[0]))
 
 
 @builtin(operator.truth)
-def operator_truth(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(truth(ex, args[0]))
+def operator_truth(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(truth(interp, args[0]))
 
 
 @builtin(operator.is_)
-def operator_is(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(same_object(ex, args[0], args[1]))
+def operator_is(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(same_object(interp, args[0], args[1]))
 
 
 @builtin(operator.is_not)
-def operator_is_not(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(not same_object(ex, args[0], args[1]))
+def operator_is_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(not same_object(interp, args[0], args[1]))
 
 
 @builtin(operator.index)
-def operator_index(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def operator_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, SymValue):
         return value
     if isinstance(value, ObjectValue) and not isinstance(value, (TupleValue, ListValue)):
-        hook = ex.world.class_lookup(value.cls, "__index__")
+        hook = interp.context.class_lookup(value.cls, "__index__")
         if isinstance(hook, types.FunctionType):
-            return checked_call(ex, hook, int, "__index__ returned non-int (type %s)", value)
+            return checked_call(interp, hook, int, "__index__ returned non-int (type %s)", value)
         if hook is not MISSING:
-            return call(ex, load_attr(ex, value, "__index__"), [], {})
-    return const(int(as_int(ex, value, "operator.index")))
+            return call(interp, load_attr(interp, value, "__index__"), [], {})
+    return const(int(as_int(interp, value, "operator.index")))
 
 
 # -- library ------------------------------------------------------------------------------------------------
 
 
 @builtin(torch._C._log_api_usage_once)
-def log_api_usage(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def log_api_usage(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
 @builtin(typing.cast)
-def typing_cast(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def typing_cast(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return args[1]
 
 
-def _is_generic(ex: Executor, function: FunctionValue) -> bool:
+def _is_generic(interp: Interpreter, function: FunctionValue) -> bool:
     if sys.version_info < (3, 12):
         return False
-    parameters = ex.finish_sync(load_attr(ex, function, "__type_params__"))
+    parameters = interp.finish_sync(load_attr(interp, function, "__type_params__"))
     return not isinstance(parameters, TupleValue) or bool(parameters.items)
 
 
 @builtin(functools.update_wrapper)
-def update_wrapper(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def update_wrapper(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """Between two Python functions, the wrapper made here; other callables go through the library's own code."""
     names = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
     wrapper, wrapped = names["wrapper"], names["wrapped"]
-    usual = constant_of(ex, names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
-    usual = usual and ("updated" not in names or constant_of(ex, names["updated"]) == functools.WRAPPER_UPDATES)
+    usual = constant_of(interp, names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
+    usual = usual and ("updated" not in names or constant_of(interp, names["updated"]) == functools.WRAPPER_UPDATES)
     if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
-            and wrapper.source is None and not _is_generic(ex, wrapped)):
-        return inline_library(ex, functools.update_wrapper, args, kwargs)
+            and wrapper.source is None and not _is_generic(interp, wrapped)):
+        return inline_library(interp, functools.update_wrapper, args, kwargs)
     wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
-    wrapper.doc = ex.finish_sync(load_attr(ex, wrapped, "__doc__"))
+    wrapper.doc = interp.finish_sync(load_attr(interp, wrapped, "__doc__"))
     real = wrapped.real
     if wrapped.annotations is not None:
-        wrapper.annotations = ex.finish_sync(load_attr(ex, wrapped, "__annotations__"))
+        wrapper.annotations = interp.finish_sync(load_attr(interp, wrapped, "__annotations__"))
     elif real is not None and wrapped.source is not None:
-        wrapper.annotations = ex.world.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
-    target = attributes.instance_attrs(ex, wrapper)
-    source = attributes.instance_attrs(ex, wrapped)
+        wrapper.annotations = interp.context.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
+    target = attributes.instance_attrs(interp, wrapper)
+    source = attributes.instance_attrs(interp, wrapped)
     assert target is not None and source is not None
-    for key, item in ex.world.dict_items(source):
-        ex.world.dict_set(target, key, item, const(key))
-    ex.world.dict_set(target, "__wrapped__", wrapped, const("__wrapped__"))
+    for key, item in interp.context.dict_items(source):
+        interp.context.dict_set(target, key, item, const(key))
+    interp.context.dict_set(target, "__wrapped__", wrapped, const("__wrapped__"))
     return wrapper

@@ -38,7 +38,7 @@ from ...breaks import GraphBreak
 from ...guards.source import ConstSource, GlobalsSource, Source
 from ...interpreter.calls import builtin, call
 from ...interpreter.hash_keys import hashed_fields, key_of
-from ...interpreter.interpreter import Executor, TracedException
+from ...interpreter.interpreter import Interpreter, TracedException
 from ...interpreter.plain_classes import compares_by_program
 from ...values.base import (
     CONST_TYPES,
@@ -73,45 +73,45 @@ class _Trace:
     computed: list[tuple[Value, list[Value], int]] = field(default_factory=list)
 
 
-_TRACES: weakref.WeakKeyDictionary[Executor, _Trace] = weakref.WeakKeyDictionary()
+_TRACES: weakref.WeakKeyDictionary[Interpreter, _Trace] = weakref.WeakKeyDictionary()
 
 
-def call_cached(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_cached(interp: Interpreter, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`fn(*args, **kwargs)` for a function under `lru_cache`."""
-    wrapper = ex.world.pin(fn)
+    wrapper = interp.context.pin(fn)
     source = fn.source or ConstSource(held(wrapper), fn.describe())
     what = f"{fn.describe()}, which is cached"
-    plain = tuple(_plain(ex, a, what) for a in args)
-    named = {k: _plain(ex, v, what) for k, v in kwargs.items()}
+    plain = tuple(_plain(interp, a, what) for a in args)
+    named = {k: _plain(interp, v, what) for k, v in kwargs.items()}
     entry = CacheEntry(wrapper, plain, named)
-    trace = _TRACES.setdefault(ex, _Trace())
+    trace = _TRACES.setdefault(interp, _Trace())
     place = (id(wrapper), entry.key)
     if _changes((plain, tuple(named.values()))):
         if place not in trace.results:
-            value = trace.results[place] = _without_effects(ex, wrapper, args, kwargs, what)
+            value = trace.results[place] = _without_effects(interp, wrapper, args, kwargs, what)
             parts = list(_parts(value))
-            trace.computed.append((value, parts, ex.step))
-            ex.uncached.update((id(part), part) for part in parts if isinstance(part, ObjectValue))
+            trace.computed.append((value, parts, interp.step))
+            interp.uncached.update((id(part), part) for part in parts if isinstance(part, ObjectValue))
         return trace.results[place]
     known = trace.results.get(place)
     if known is None:
-        known = trace.results[place] = _cached(ex, trace, entry, source, (args, kwargs), (plain, named), what)
+        known = trace.results[place] = _cached(interp, trace, entry, source, (args, kwargs), (plain, named), what)
     function = _Called(wrapper, entry.key) if entry.key in _MADE_AHEAD.get(wrapper, ()) else wrapper
-    ex.early_calls.append((function, list(args), dict(kwargs)))
-    ex.world.writes += 1
+    interp.early_calls.append((function, list(args), dict(kwargs)))
+    interp.context.writes += 1
     return known
 
 
-def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, traced: Any, plain: Any,
+def _cached(interp: Interpreter, trace: _Trace, entry: CacheEntry, source: Source, traced: Any, plain: Any,
             what: str) -> Value:
     """The result that the cache has for the arguments, or will have; guarded."""
     result = entry.peek()
     may_miss = result is MISSING
-    if may_miss and (said := _said(ex, entry.wrapper, traced, what)) is not None:
+    if may_miss and (said := _said(interp, entry.wrapper, traced, what)) is not None:
         result = said.value
-    elif may_miss and all(getattr(value, "source", None) is None for value in ex.world.dirty):
+    elif may_miss and all(getattr(value, "source", None) is None for value in interp.context.dirty):
         try:
-            value = _without_effects(ex, entry.wrapper, *traced, what)
+            value = _without_effects(interp, entry.wrapper, *traced, what)
         except GraphBreak as error:
             logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
             value = None
@@ -128,8 +128,8 @@ def _cached(ex: Executor, trace: _Trace, entry: CacheEntry, source: Source, trac
         raise GraphBreak("unsupported_call", f"{what}: an earlier call may have replaced the cached object")
     if entry.bounded and may_miss:
         trace.growing.add(entry.wrapper)
-    ex.world.guard(source, "python", entry.holding(result, may_miss))
-    return ex.world.const_object(result)
+    interp.context.guard(source, "python", entry.holding(result, may_miss))
+    return interp.context.const_object(result)
 
 
 def _call_ahead(entry: CacheEntry, plain: Any) -> Any:
@@ -155,15 +155,15 @@ class _Called:
             self.wrapper(*args, **kwargs)
 
 
-def _said(ex: Executor, wrapper: Any, traced: Any, what: str) -> ConstValue | None:
+def _said(interp: Interpreter, wrapper: Any, traced: Any, what: str) -> ConstValue | None:
     """What the body makes if all that it does is to log something, whatever the program has changed so far."""
     args, kwargs = traced
     given = [*args, *kwargs.values()]
-    if ex.host_calls or not _reads_arguments_only(wrapper.__wrapped__) or \
-            any(one is changed for one in given for changed in ex.world.dirty):
+    if interp.host_calls or not _reads_arguments_only(wrapper.__wrapped__) or \
+            any(one is changed for one in given for changed in interp.context.dirty):
         return None
     try:
-        value = _without_effects(ex, wrapper, args, kwargs, what, may_log=True)
+        value = _without_effects(interp, wrapper, args, kwargs, what, may_log=True)
     except GraphBreak as error:
         logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
         return None
@@ -180,27 +180,27 @@ def _reads_arguments_only(function: Any) -> bool:
 _READING_ELSEWHERE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "LOAD_BUILD_CLASS", "MAKE_FUNCTION")
 
 
-def _without_effects(ex: Executor, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str,
+def _without_effects(interp: Interpreter, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str,
                      may_log: bool = False) -> Value:
     """What the body makes without changing anything, and without a tensor. What it logs is left to the real call."""
-    before, queued = (len(ex.recorder.graph.nodes), state_of(ex)), len(ex.early_calls)
+    before, queued = (len(interp.builder.graph.nodes), state_of(interp)), len(interp.early_calls)
     try:
-        value = ex.finish_sync(call(ex, ex.world.const_object(wrapper.__wrapped__), args, kwargs))
+        value = interp.finish_sync(call(interp, interp.context.const_object(wrapper.__wrapped__), args, kwargs))
     except TracedException as error:
         raise GraphBreak("unsupported_call", f"{what} and raises {error.value.cls.__name__}") from None
     finally:
-        del ex.early_calls[queued:]  # the cached calls in the body are made by the call itself
+        del interp.early_calls[queued:]  # the cached calls in the body are made by the call itself
         if may_log:
-            ex.host_calls.clear()
-    if before != (len(ex.recorder.graph.nodes), state_of(ex)):
+            interp.host_calls.clear()
+    if before != (len(interp.builder.graph.nodes), state_of(interp)):
         raise GraphBreak("unsupported_call", f"{what} and has an effect, or makes a tensor")
     return value
 
 
-def changed_result(ex: Executor, leaves: Callable[[Value], bool]) -> int | None:
+def changed_result(interp: Interpreter, leaves: Callable[[Value], bool]) -> int | None:
     """The step of a call whose result was computed in place of a cached object that the program changed, or that
     `leaves` the graph."""
-    trace = _TRACES.get(ex)
+    trace = _TRACES.get(interp)
     for value, parts, step in trace.computed if trace is not None else ():
         now = list(_parts(value))
         if len(now) != len(parts) or any(a is not b for a, b in zip(now, parts, strict=True)):
@@ -234,7 +234,7 @@ class _Number:
     what: Any
 
 
-def _plain(ex: Executor, value: Value, what: str) -> Any:
+def _plain(interp: Interpreter, value: Value, what: str) -> Any:
     """The real argument: a constant, an object of a module, known by identity, or a tuple of such."""
     if isinstance(value, ConstValue):
         return value.value
@@ -244,19 +244,19 @@ def _plain(ex: Executor, value: Value, what: str) -> Any:
         spec = value.traced.spec
         return _Number(spec.kind, value.traced.node if spec.expr is None else spec.expr)
     if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
-        return tuple(_plain(ex, ex.world.force(item), what) for item in value.items)
+        return tuple(_plain(interp, interp.context.force(item), what) for item in value.items)
     if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)) and \
             not compares_by_program(type(value.obj)):
-        return ex.world.pin(value)
+        return interp.context.pin(value)
     if isinstance(value, ObjectValue) and hashed_fields(value.cls) is not None:
-        return key_of(ex, value)
+        return key_of(interp, value)
     if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
             type(value.real).__hash__ is object.__hash__:
         if _is_argument(value.source):
-            real = ex.world.pin_instance(value)
+            real = interp.context.pin_instance(value)
         else:
             real = value.real
-            ex.world.guard(value.source, "id", real)
+            interp.context.guard(value.source, "id", real)
         if real is not None:
             return real
     raise GraphBreak("unsupported_call", f"{what}, with {value.describe()}")
@@ -365,5 +365,5 @@ class Holds:
 
 
 @builtin(_WRAPPER.cache_info, _WRAPPER.cache_clear)
-def cache_info(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def cache_info(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     raise GraphBreak("unsupported_call", "a look into the cache of a function")

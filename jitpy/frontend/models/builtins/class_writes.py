@@ -15,8 +15,8 @@ import torch
 from ...guards.guard_set import MISSING, HeldBy
 from ...interpreter.attributes import is_data_descriptor, is_property
 from ...interpreter.calls import call
-from ...interpreter.interpreter import Executor
-from ...interpreter.trace_context import World
+from ...interpreter.interpreter import Interpreter
+from ...interpreter.trace_context import TraceContext
 from ...values.base import (
     CONST_TYPES,
     DELETED,
@@ -33,60 +33,60 @@ _DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
 _GUARDED = frozenset({*CONST_TYPES, torch.Tensor, torch.nn.Parameter, list, dict, tuple, set})
 
 
-def store_class_attr(ex: Executor, value: PyValue, name: str, new: Value | None) -> Any:
+def store_class_attr(interp: Interpreter, value: PyValue, name: str, new: Value | None) -> Any:
     """`cls.name = new`, or `del cls.name` where `new` is None."""
-    world = ex.world
-    cls = world.pin(value)
+    context = interp.context
+    cls = context.pin(value)
     wanted = "__delattr__" if new is None else "__setattr__"
-    hook = world.class_lookup(type(cls), wanted)
+    hook = context.class_lookup(type(cls), wanted)
     if isinstance(hook, types.FunctionType):
-        return call(ex, world.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
+        return call(interp, context.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
     if hook is not getattr(type, wanted):
         raise unsupported(value, f".{name} = ...")
-    return set_class_attr(ex, value, name, new)
+    return set_class_attr(interp, value, name, new)
 
 
-def set_class_attr(ex: Executor, value: PyValue, name: str, new: Value | None) -> Any:
+def set_class_attr(interp: Interpreter, value: PyValue, name: str, new: Value | None) -> Any:
     """As `store_class_attr`, without hooks of the metaclass."""
-    world = ex.world
-    cls = world.pin(value)
-    on_meta = world.class_lookup(type(cls), name)
-    if on_meta is not MISSING and is_data_descriptor(ex, on_meta):
-        if new is None or not is_property(ex, on_meta, "__set__") or on_meta.fset is None:
+    context = interp.context
+    cls = context.pin(value)
+    on_meta = context.class_lookup(type(cls), name)
+    if on_meta is not MISSING and is_data_descriptor(interp, on_meta):
+        if new is None or not is_property(interp, on_meta, "__set__") or on_meta.fset is None:
             raise unsupported(value, f".{name} = ...")
-        return call(ex, world.const_object(on_meta.fset), [value, new], {})
+        return call(interp, context.const_object(on_meta.fset), [value, new], {})
     what = f"del .{name}" if new is None else f".{name} = ..."
     old = next((owner.__dict__[name] for owner in cls.__mro__ if name in owner.__dict__), None)
     special = name.startswith("__") and name.endswith("__")
     fixed = special or not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE
     kinds = (type(old),) if new is None else (type(old), new.cls)
-    if fixed or any(world.has_slot(kind, *_DESCRIPTOR_METHODS) for kind in kinds):
+    if fixed or any(context.has_slot(kind, *_DESCRIPTOR_METHODS) for kind in kinds):
         raise unsupported(value, what)
-    writes = world.class_writes.get(cls)
+    writes = context.class_writes.get(cls)
     held = name in cls.__dict__ if writes is None or name not in writes.items else writes.items[name] is not DELETED
     if new is None:
-        world.class_lookup(cls, name)  # whether there is one to delete
+        context.class_lookup(cls, name)  # whether there is one to delete
         if not held:
             raise unsupported(value, what)
     if writes is None:
-        writes = world.class_writes[cls] = ClassWrites(cls)
+        writes = context.class_writes[cls] = ClassWrites(cls)
     if name not in writes.items:
-        _guard_what_it_holds(world, cls, name)
+        _guard_what_it_holds(context, cls, name)
     if new is not None:
         writes.items[name] = new
     elif name in cls.__dict__:
         writes.items[name] = DELETED
     else:  # it was written in this call, and there was none before, as the lookup above guards
         del writes.items[name]
-    world.touch(writes)
+    context.touch(writes)
     return None
 
 
-def _guard_what_it_holds(world: World, cls: type, name: str) -> None:
+def _guard_what_it_holds(context: TraceContext, cls: type, name: str) -> None:
     """What was read of an attribute that is written next is guarded by its value: it is another object at each call."""
     old = cls.__dict__.get(name, MISSING)
-    lookups = [one for one in world.lookups() if cls in one.cls.__mro__ and one.names.get(name, MISSING) is old]
+    lookups = [one for one in context.lookups() if cls in one.cls.__mro__ and one.names.get(name, MISSING) is old]
     if old is not MISSING and lookups and type(old) in _GUARDED:
-        world.class_item(cls, name)
+        context.class_item(cls, name)
         for lookup in lookups:
             lookup.names[name] = HeldBy(cls)

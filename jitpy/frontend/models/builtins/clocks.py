@@ -13,37 +13,37 @@ from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, make, new_source, number_input
 from ...guards.source import constant
 from ...interpreter.calls import BUILTINS
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import PyValue, Value, const
 
 Args = list[Value]
 Kwargs = dict[str, Value]
 
 
-def _is_first(ex: Executor) -> bool:
+def _is_first(interp: Interpreter) -> bool:
     """Whether no operation has been recorded yet."""
-    return all(node.op.kind == "host" for node in ex.recorder.graph.nodes)
+    return all(node.op.kind == "host" for node in interp.builder.graph.nodes)
 
 
-def _read(ex: Executor, function: Callable[..., Any], late: bool) -> Value:
+def _read(interp: Interpreter, function: Callable[..., Any], late: bool) -> Value:
     """`function()`, in front of the graph or behind it."""
     example = function()
-    source = new_source(ex, function, late)
-    position = len(ex.recorder.graph.nodes)
-    make(ex, FrontCall(function, [], {}, (source,), step=ex.step_to_break(), position=position))
+    source = new_source(interp, function, late)
+    position = len(interp.builder.graph.nodes)
+    make(interp, FrontCall(function, [], {}, (source,), step=interp.step_to_break(), position=position))
     if type(example) in (int, float):
-        return number_input(ex.recorder, type(example), source, None)
+        return number_input(interp.builder, type(example), source, None)
     return PyValue(example, source, pinned=False)
 
 
 def _clock(function: Callable[..., Any], name: str, read: Callable[..., Any] | None = None) -> None:
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if args and read is None or kwargs:
             raise GraphBreak("unsupported_call", f"{name} with arguments")
-        late = not _is_first(ex)
-        if late and ex.sync_depth:
+        late = not _is_first(interp)
+        if late and interp.sync_depth:
             raise GraphBreak("unsupported_call", f"{name} in a callback")
-        return _read(ex, read or function, late)
+        return _read(interp, read or function, late)
 
     BUILTINS[function] = handler
 
@@ -53,8 +53,8 @@ for _name in ("time", "perf_counter", "monotonic", "process_time", "thread_time"
         _clock(getattr(time, _name + _suffix), f"time.{_name}{_suffix}")
 
 
-def _number_of_thread(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return _read(ex, threading.get_ident, late=False)
+def _number_of_thread(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return _read(interp, threading.get_ident, late=False)
 
 
 BUILTINS[threading.get_ident] = _number_of_thread
@@ -63,10 +63,10 @@ BUILTINS[threading.get_ident] = _number_of_thread
 def _of_any_call(function: Callable[..., Any], name: str) -> None:
     """What does not depend on when it is asked for."""
 
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if args or kwargs:
             raise GraphBreak("unsupported_call", f"{name} with arguments")
-        return _read(ex, function, late=False)
+        return _read(interp, function, late=False)
 
     BUILTINS[function] = handler
 
@@ -90,11 +90,11 @@ class Answers:
 def _fact(function: Callable[[], Any], name: str) -> None:
     """What stays for the life of a process, or nearly."""
 
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if args or kwargs:
             raise GraphBreak("unsupported_call", f"{name} with arguments")
         answer = function()
-        ex.world.guard(constant(function, name), "python", Answers(answer))
+        interp.context.guard(constant(function, name), "python", Answers(answer))
         return const(answer)
 
     BUILTINS[function] = handler

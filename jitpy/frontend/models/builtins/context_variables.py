@@ -10,7 +10,7 @@ from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
 from ...guards.source import slot
 from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import NONE, PyValue, Value
 
 Args = list[Value]
@@ -58,8 +58,8 @@ class TokenValue(Value):
         self.spent = False
 
 
-def _last_set(ex: Executor, variable: PyValue) -> TokenValue | None:
-    return next((token for token in reversed(ex.tokens) if token.variable is variable), None)
+def _last_set(interp: Interpreter, variable: PyValue) -> TokenValue | None:
+    return next((token for token in reversed(interp.tokens) if token.variable is variable), None)
 
 
 def _variable(args: Args) -> PyValue:
@@ -70,40 +70,40 @@ def _variable(args: Args) -> PyValue:
 
 
 @builtin(contextvars.ContextVar.get)
-def _get(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def _get(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     variable = _variable(args)
-    token = _last_set(ex, variable)
+    token = _last_set(interp, variable)
     if token is not None:
         return token.value
     assert variable.source is not None
     reader = _CURRENT_OR_DEFAULT if len(args) < 2 else _CURRENT
     now, place = reader.__get__(variable.obj), slot(variable.source, reader)
     if now is not _UNSET:
-        return ex.world.wrap(now, place)
+        return interp.context.wrap(now, place)
     if len(args) < 2:
         raise GraphBreak("unsupported_call", "ContextVar.get() of a variable that is not set")
-    ex.world.guard(place, "id", _UNSET)
+    interp.context.guard(place, "id", _UNSET)
     return args[1]
 
 
 @builtin(contextvars.ContextVar.set)
-def _set(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def _set(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     variable = _variable(args)
-    token = TokenValue(variable, args[1], _last_set(ex, variable))
-    ex.tokens.append(token)
-    ex.world.writes += 1
-    ex.world.touches += 1
+    token = TokenValue(variable, args[1], _last_set(interp, variable))
+    interp.tokens.append(token)
+    interp.context.writes += 1
+    interp.context.touches += 1
     return token
 
 
 @builtin(contextvars.ContextVar.reset)
-def _reset(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def _reset(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     variable, token = _variable(args), args[1]
-    if not isinstance(token, TokenValue) or _last_set(ex, variable) is not token:
+    if not isinstance(token, TokenValue) or _last_set(interp, variable) is not token:
         raise GraphBreak("unsupported_call", "ContextVar.reset() of what was set elsewhere")
-    ex.tokens.remove(token)
+    interp.tokens.remove(token)
     token.spent = True
-    ex.world.writes += 1
+    interp.context.writes += 1
     return NONE
 
 

@@ -15,7 +15,7 @@ from ...interpreter import attributes
 from ...interpreter.attributes import load_attr
 from ...interpreter.calls import builtin, call, inline_library
 from ...interpreter.hash_keys import key_of
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import (
     NONE,
     ClassValue,
@@ -44,19 +44,19 @@ Kwargs = dict[str, Value]
 
 
 @builtin(copy.copy)
-def copy_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def copy_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, ListValue) and value.cls is list:
         return ListValue(list(value.items))
     if isinstance(value, DictValue) and value.cls is dict:
-        return call(ex, load_attr(ex, value, "copy"), [], {})
+        return call(interp, load_attr(interp, value, "copy"), [], {})
     if isinstance(value, SetValue) and value.cls is set:
-        return call(ex, load_attr(ex, value, "copy"), [], {})
+        return call(interp, load_attr(interp, value, "copy"), [], {})
     if isinstance(value, (ConstValue, FunctionValue)) or isinstance(value, TupleValue) and value.cls is tuple:
         return value
     if isinstance(value, TensorValue):
         raise unsupported(value, "copy.copy()")
-    return inline_library(ex, copy.copy, args, kwargs)
+    return inline_library(interp, copy.copy, args, kwargs)
 
 
 class MemoValue(DictValue):
@@ -70,14 +70,14 @@ class MemoValue(DictValue):
 
 
 @builtin(copy.deepcopy)
-def copy_deepcopy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def copy_deepcopy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     memo = args[1] if len(args) > 1 else kwargs.get("memo", NONE)
     if not isinstance(memo, MemoValue) and not (isinstance(memo, ConstValue) and memo.value is None):
         raise GraphBreak("unsupported_call", "copy.deepcopy with a memo of one's own")
-    return _deepcopy(ex, args[0], memo.copies if isinstance(memo, MemoValue) else {})
+    return _deepcopy(interp, args[0], memo.copies if isinstance(memo, MemoValue) else {})
 
 
-def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
+def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Value:
     if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
         return value
     if id(value) in memo:
@@ -85,95 +85,97 @@ def _deepcopy(ex: Executor, value: Value, memo: dict[int, Value]) -> Value:
     if isinstance(value, ListValue) and value.cls is list:
         made: Any = ListValue([])
         memo[id(value)] = made
-        made.items = [_deepcopy(ex, ex.world.force(v), memo) for v in value.items]
+        made.items = [_deepcopy(interp, interp.context.force(v), memo) for v in value.items]
         return made
     if isinstance(value, TupleValue) and value.cls is tuple:
-        items = [ex.world.force(v) for v in value.items]
-        copies = [_deepcopy(ex, v, memo) for v in items]
+        items = [interp.context.force(v) for v in value.items]
+        copies = [_deepcopy(interp, v, memo) for v in items]
         if id(value) in memo:  # it holds itself
             return memo[id(value)]
         same = all(a is b for a, b in zip(items, copies, strict=True))
         memo[id(value)] = result = value if same else TupleValue(copies)
         return result
     if isinstance(value, DictValue) and value.cls in (dict, collections.OrderedDict, collections.defaultdict,
-                                                      collections.Counter) and not _has_attrs(ex, value):
+                                                      collections.Counter) and not _has_attrs(interp, value):
         made = DictValue(None, value.cls)
         memo[id(value)] = made
         if value.cls is collections.defaultdict:
             factory = collections.defaultdict.default_factory  # type: ignore[attr-defined]
-            made_factory = ex.world.read_slot(value, factory)
+            made_factory = interp.context.read_slot(value, factory)
             assert made_factory is not None
-            ex.world.write_slot(made, factory, _deepcopy(ex, made_factory, memo))
-        for key, item in ex.world.dict_items(value):
-            new = _deepcopy(ex, ex.world.dict_key_value(value, key), memo)
-            ex.world.dict_set(made, key_of(ex, new), _deepcopy(ex, item, memo), new)
+            interp.context.write_slot(made, factory, _deepcopy(interp, made_factory, memo))
+        for key, item in interp.context.dict_items(value):
+            new = _deepcopy(interp, interp.context.dict_key_value(value, key), memo)
+            interp.context.dict_set(made, key_of(interp, new), _deepcopy(interp, item, memo), new)
         return made
     if isinstance(value, SetValue) and value.cls in (set, frozenset):
-        copies = [_deepcopy(ex, v, memo) for v in ordered(value)]
-        return SetValue({key_of(ex, copied): copied for copied in copies}, None, value.cls)
+        copies = [_deepcopy(interp, v, memo) for v in ordered(value)]
+        return SetValue({key_of(interp, copied): copied for copied in copies}, None, value.cls)
     if isinstance(value, PyValue) and (isinstance(value.obj, (type, enum.Enum, types.BuiltinFunctionType))):
         return value
-    if type(value) is ObjectValue and _is_registered(ex, value.cls):
+    if type(value) is ObjectValue and _is_registered(interp, value.cls):
         raise unsupported(value, "copy.deepcopy(), for which there is a function of its own,")
-    if type(value) is ObjectValue and _copies_plainly(ex, value.cls):
+    if type(value) is ObjectValue and _copies_plainly(interp, value.cls):
         made = ObjectValue(value.cls)
         memo[id(value)] = made
-        source = attributes.instance_attrs(ex, value)
-        target = attributes.instance_attrs(ex, made)
+        source = attributes.instance_attrs(interp, value)
+        target = attributes.instance_attrs(interp, made)
         assert source is not None and target is not None
-        getter, setter = (ex.world.class_lookup(value.cls, name) for name in ("__getstate__", "__setstate__"))
+        getter, setter = (interp.context.class_lookup(value.cls, name) for name in ("__getstate__", "__setstate__"))
         state: Value = source
         if isinstance(getter, types.FunctionType):
-            state = ex.call_sync(ex.world.const_object(getter), [value])
+            state = interp.call_sync(interp.context.const_object(getter), [value])
         if not isinstance(state, DictValue) or state.cls is not dict:
             raise unsupported(value, "copy.deepcopy(), with a __getstate__ that returns no dict,")
         copied = target if setter is MISSING else DictValue()
-        for key, item in ex.world.dict_items(state):
-            ex.world.dict_set(copied, key, _deepcopy(ex, item, memo), ex.world.dict_key_value(state, key))
+        for key, item in interp.context.dict_items(state):
+            interp.context.dict_set(copied, key, _deepcopy(interp, item, memo),
+                                    interp.context.dict_key_value(state, key))
         if setter is not MISSING:
-            ex.call_sync(ex.world.const_object(setter), [made, copied])
+            interp.call_sync(interp.context.const_object(setter), [made, copied])
         return made
     if isinstance(value, TupleValue) and hasattr(value.cls, "_fields") and \
-            ex.world.class_lookup(value.cls, "__deepcopy__") is MISSING:
-        memo[id(value)] = result = TupleValue([_deepcopy(ex, ex.world.force(v), memo) for v in value.items], None,
+            interp.context.class_lookup(value.cls, "__deepcopy__") is MISSING:
+        memo[id(value)] = result = TupleValue([_deepcopy(interp, interp.context.force(v), memo) for v in value.items],
+                                              None,
                                               value.cls)
         return result
     if isinstance(value, StandInValue) and value.cls is collections.deque:
         made = StandInValue(value.cls, value.body)
         memo[id(value)] = made
         for name, hidden in value.hidden.items():
-            made.hidden[name] = _deepcopy(ex, hidden, memo)
+            made.hidden[name] = _deepcopy(interp, hidden, memo)
         return made
     if isinstance(value, TensorValue):
         if value.traced.hides_history:
             raise unsupported(value, "copy.deepcopy() of a view that was made under no_grad")
-        return deep_copy(ex, value, memo)
-    hook = ex.world.class_lookup(value.cls, "__deepcopy__")
+        return deep_copy(interp, value, memo)
+    hook = interp.context.class_lookup(value.cls, "__deepcopy__")
     if type(value) is ObjectValue and isinstance(hook, types.FunctionType):
-        memo[id(value)] = result = ex.call_sync(ex.world.const_object(hook), [value, MemoValue(memo)])
+        memo[id(value)] = result = interp.call_sync(interp.context.const_object(hook), [value, MemoValue(memo)])
         return result
     raise unsupported(value, "copy.deepcopy()")
 
 
-def _has_attrs(ex: Executor, value: ObjectValue) -> bool:
-    attrs = attributes.instance_attrs(ex, value)
-    return attrs is not None and bool(ex.world.dict_items(attrs))
+def _has_attrs(interp: Interpreter, value: ObjectValue) -> bool:
+    attrs = attributes.instance_attrs(interp, value)
+    return attrs is not None and bool(interp.context.dict_items(attrs))
 
 
-def _is_registered(ex: Executor, cls: type) -> bool:
+def _is_registered(interp: Interpreter, cls: type) -> bool:
     """Whether a program told `copyreg` or `copy` how instances are copied."""
-    key = key_of(ex, ex.world.const_object(cls))
+    key = key_of(interp, interp.context.const_object(cls))
     tables = (copy._deepcopy_dispatch, copyreg.dispatch_table)  # type: ignore[attr-defined]
-    return any([ex.world.dict_get(ex.world.globals_of(table, "copyreg.dispatch_table"), key) is not None
+    return any([interp.context.dict_get(interp.context.globals_of(table, "copyreg.dispatch_table"), key) is not None
                 for table in tables])
 
 
-def _copies_plainly(ex: Executor, cls: type) -> bool:
+def _copies_plainly(interp: Interpreter, cls: type) -> bool:
     """Whether copying an instance means copying its `__dict__`, or what `__getstate__` and `__setstate__` in Python
     make of it."""
 
     def lookup(cls: type, name: str) -> Any:
-        found = ex.world.class_lookup(cls, name)
+        found = interp.context.class_lookup(cls, name)
         return MISSING if name.endswith("state__") and isinstance(found, types.FunctionType) else found
 
     slots = any(isinstance(v, types.MemberDescriptorType) for c in cls.__mro__ for v in c.__dict__.values())
@@ -184,12 +186,12 @@ def _copies_plainly(ex: Executor, cls: type) -> bool:
 
 
 @builtin(copyreg._slotnames)  # type: ignore[attr-defined]
-def slot_names(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def slot_names(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """The slots of a class that are copied; the library keeps them in the class."""
     value = args[0]
     if not isinstance(value, PyValue) or isinstance(value, ClassValue) or not isinstance(value.obj, type):
         raise unsupported(value, "copyreg._slotnames()")
-    cls = ex.world.pin(value)
+    cls = interp.context.pin(value)
     for base in cls.__mro__:
-        ex.world.class_lookup(base, "__slots__")
+        interp.context.class_lookup(base, "__slots__")
     return ListValue([const(name) for name in copyreg._slotnames(cls)])  # type: ignore[attr-defined]

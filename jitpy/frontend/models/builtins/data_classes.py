@@ -19,7 +19,7 @@ from ...codegen.frame_code import Emitter, builds
 from ...guards.guard_set import MISSING
 from ...interpreter.calls import builtin
 from ...interpreter.constant_folding import NotConstant, deep_constant
-from ...interpreter.interpreter import Executor, Frame
+from ...interpreter.interpreter import Frame, Interpreter
 from ...values.base import (
     NONE,
     CellValue,
@@ -45,7 +45,7 @@ _process = dataclasses._process_class  # type: ignore[attr-defined]
 
 
 @builtin(_process)
-def process_class(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def process_class(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """What `@dataclass` does to a class, in place."""
     cls = args[0]
     options = inspect.signature(_process).bind(*args, **kwargs).arguments
@@ -54,12 +54,12 @@ def process_class(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
         raise GraphBreak("local_class", "dataclass() of a class from outside writes the code of its methods")
     if flags["slots"]:
         raise GraphBreak("local_class", "dataclass(slots=True), which makes a second class")
-    world, twin = ex.world, cls.obj
+    context, twin = interp.context, cls.obj
     for base in twin.__mro__[1:]:
-        world.class_lookup(base, "__dataclass_fields__")
-    _make_annotations_real(ex, twin)
+        context.class_lookup(base, "__dataclass_fields__")
+    _make_annotations_real(interp, twin)
     for name in vars(twin).get("__annotations__", ()):
-        _check_default(ex, vars(twin).get(name, MISSING))
+        _check_default(interp, vars(twin).get(name, MISSING))
     before = dict(vars(twin))
     try:
         _process(twin, **flags)
@@ -69,9 +69,9 @@ def process_class(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
     if before.get("__doc__") is None and "_Anything object at" in (twin.__doc__ or ""):
         _restore(twin, before)
         raise GraphBreak("local_class", "a dataclass whose text shows defaults that are no constants")
-    _adopt_methods(ex, twin, before)
-    world.writes += 1
-    world.touches += 1
+    _adopt_methods(interp, twin, before)
+    context.writes += 1
+    context.touches += 1
     cls.before = before
     cls.completions[functools.partial(_process, **flags)] = ()
     return cls
@@ -94,45 +94,45 @@ def _flag(value: Value) -> bool:
     return value.value
 
 
-def _make_annotations_real(ex: Executor, twin: type) -> None:
+def _make_annotations_real(interp: Interpreter, twin: type) -> None:
     raw = vars(twin).get("__annotations__")
-    value = ex.world.const_object(raw) if raw is not None else None
+    value = interp.context.const_object(raw) if raw is not None else None
     if isinstance(value, DictValue) and type(raw) is not dict:
-        real = {name: stand_in(ex, item) for name, item in ex.world.dict_items(value)}
-        if any(type(ex.world.const_object(item)) is ObjectValue for item in real.values()):
+        real = {name: stand_in(interp, item) for name, item in interp.context.dict_items(value)}
+        if any(type(interp.context.const_object(item)) is ObjectValue for item in real.values()):
             raise GraphBreak("local_class", "a dataclass with annotations that are made at each call")
         type.__setattr__(twin, "__annotations__", real)
-        ex.world.adopt(real, value)
+        interp.context.adopt(real, value)
 
 
-def _check_default(ex: Executor, raw: Any) -> None:
+def _check_default(interp: Interpreter, raw: Any) -> None:
     """Defaults that cannot be hashed are refused: what stands for them can."""
-    value = ex.world.const_object(raw) if raw is not MISSING else NONE
+    value = interp.context.const_object(raw) if raw is not MISSING else NONE
     parts = value.args[:1] if isinstance(value, DescriptorValue) and isinstance(raw, dataclasses.Field) else [value]
     if any(part.cls.__hash__ is None for part in parts):
         raise GraphBreak("local_class", "a dataclass with a default that it refuses")
 
 
 @builtin(dataclasses.field)
-def make_field(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def make_field(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     names = inspect.signature(dataclasses.field).parameters
     if args or not kwargs.keys() <= names.keys() or {"default", "default_factory"} <= kwargs.keys():
         raise GraphBreak("local_class", "field() with arguments that it refuses")
-    values = [kwargs[name] if name in kwargs else ex.world.const_object(parameter.default)
+    values = [kwargs[name] if name in kwargs else interp.context.const_object(parameter.default)
               for name, parameter in names.items()]
-    made = dataclasses.Field(*(_part(ex, name, value) for name, value in zip(names, values, strict=True)))
+    made = dataclasses.Field(*(_part(interp, name, value) for name, value in zip(names, values, strict=True)))
     field = DescriptorValue(made, values)
-    ex.world.adopt(made, field)
+    interp.context.adopt(made, field)
     return field
 
 
-def _part(ex: Executor, name: str, value: Value) -> Any:
+def _part(interp: Interpreter, name: str, value: Value) -> Any:
     if isinstance(value, ObjectValue) and (value.real is dataclasses.MISSING or value.real is dataclasses.KW_ONLY):
         return value.real
     if name in ("default", "default_factory"):
-        return stand_in(ex, value)
+        return stand_in(interp, value)
     try:
-        return deep_constant(ex, value)
+        return deep_constant(interp, value)
     except NotConstant:
         raise GraphBreak("local_class", f"field({name}=...) that is no constant") from None
 
@@ -140,20 +140,20 @@ def _part(ex: Executor, name: str, value: Value) -> Any:
 # -- methods that the library wrote ---------------------------------------------------------------------------
 
 
-def _adopt_methods(ex: Executor, twin: type, before: dict[str, Any]) -> None:
+def _adopt_methods(interp: Interpreter, twin: type, before: dict[str, Any]) -> None:
     """Have the functions that a twin got stand for themselves: they go with it."""
     for name, raw in vars(twin).items():
         if before.get(name, MISSING) is raw:
             continue
         if isinstance(raw, types.FunctionType):
-            _adopt_function(ex, raw)
+            _adopt_function(interp, raw)
         elif isinstance(raw, (classmethod, staticmethod)) and isinstance(raw.__func__, types.FunctionType):
-            ex.world.adopt(raw, DescriptorValue(raw, [_adopt_function(ex, raw.__func__)]))
+            interp.context.adopt(raw, DescriptorValue(raw, [_adopt_function(interp, raw.__func__)]))
 
 
-def _adopt_function(ex: Executor, raw: types.FunctionType) -> Value:
+def _adopt_function(interp: Interpreter, raw: types.FunctionType) -> Value:
     def part(obj: Any) -> Value:
-        return ex.world.const_object(obj)
+        return interp.context.const_object(obj)
 
     value = WrittenFunctionValue(
         raw.__code__, raw.__globals__, name=raw.__name__, qualname=raw.__qualname__,
@@ -165,62 +165,62 @@ def _adopt_function(ex: Executor, raw: types.FunctionType) -> Value:
     value.doc = const(raw.__doc__)
     value.annotations = DictValue()
     for name, annotation in raw.__annotations__.items():
-        ex.world.dict_set(value.annotations, name, part(annotation))
-    ex.world.adopt(raw, value)
+        interp.context.dict_set(value.annotations, name, part(annotation))
+    interp.context.adopt(raw, value)
     return value
 
 
 if sys.version_info >= (3, 12):
 
     @builtin(sys._getframemodulename)
-    def module_above(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    def module_above(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         """The name of the module of a caller, which the library gives to the classes that it makes for it."""
         depth = args[0] if args else kwargs.get("depth", const(0))
         if not isinstance(depth, ConstValue) or type(depth.value) is not int or depth.value < 0:
             raise GraphBreak("frame_access", "sys._getframemodulename")
-        place = caller(ex, depth.value + 1)
+        place = caller(interp, depth.value + 1)
         if not isinstance(place, Frame):
             raise GraphBreak("frame_access", "sys._getframemodulename", tail=True)
-        return ex.world.dict_get(place.globals, "__name__") or NONE
+        return interp.context.dict_get(place.globals, "__name__") or NONE
 
 
 # -- named tuples ---------------------------------------------------------------------------------------------
 
 
 @builtin(collections.namedtuple)
-def make_named_tuple(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def make_named_tuple(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("typename", "field_names"), args, strict=False)) | kwargs
     if len(args) > 2 or not given.keys() <= {"typename", "field_names", "rename", "defaults", "module"} or \
             not {"typename", "field_names"} <= given.keys():
         raise GraphBreak("local_class", "namedtuple() with arguments that it refuses")
     defaults = given.pop("defaults", NONE)
     try:
-        constants = {name: deep_constant(ex, value) for name, value in given.items()}
+        constants = {name: deep_constant(interp, value) for name, value in given.items()}
     except NotConstant:
         raise GraphBreak("local_class", "namedtuple() of what is not constant") from None
     if constants.get("module") is None:
-        module = module_of_caller(ex)
+        module = module_of_caller(interp)
         constants["module"] = module.value if isinstance(module, ConstValue) else None
     if isinstance(defaults, ListValue):
         defaults = TupleValue(defaults.items)
     if not isinstance(defaults, TupleValue) and defaults is not NONE and not (
             isinstance(defaults, ConstValue) and defaults.value is None):
         raise GraphBreak("local_class", "namedtuple() with defaults that are no tuple")
-    real = tuple(stand_in(ex, ex.world.force(item)) for item in defaults.items) \
+    real = tuple(stand_in(interp, interp.context.force(item)) for item in defaults.items) \
         if isinstance(defaults, TupleValue) else None
     try:
         twin = collections.namedtuple(**constants, defaults=real)
     except (TypeError, ValueError) as error:
-        raise ex.raise_real(error) from None
+        raise interp.raise_real(error) from None
     value = NamedTupleClassValue(twin, const(tuple(constants.items())), defaults)
-    ex.world.writes += 1
-    ex.world.adopt(twin, value)
-    _adopt_methods(ex, twin, {})
+    interp.context.writes += 1
+    interp.context.adopt(twin, value)
+    _adopt_methods(interp, twin, {})
     return value
 
 
 @builtin(typing.NamedTupleMeta.__new__, typing._make_nmtuple)  # type: ignore[attr-defined]
-def make_typed_named_tuple(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def make_typed_named_tuple(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     raise GraphBreak("local_class", "typing.NamedTuple writes the code of a class")
 
 

@@ -24,7 +24,7 @@ from ...capture.front_calls import FrontCall, example, frozen, is_constant, is_l
 from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
 from ...interpreter.calls import BUILTINS
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import NONE, ConstValue, ListValue, PyValue, SymValue, TupleValue, Value
 from ..arrays.array_values import IS_CAPTURED, TORCH_DTYPES, ArrayValue
 from .growing import change_list
@@ -53,59 +53,61 @@ class Method:
         return getattr(generator, self.__name__)(*args, **kwargs)
 
 
-def draw(ex: Executor, what: str, function: Callable[..., Any], args: Args, kwargs: Kwargs,
+def draw(interp: Interpreter, what: str, function: Callable[..., Any], args: Args, kwargs: Kwargs,
          bounds: tuple[Any, Any] | None = None) -> Value:
     """`function(generator, *args, **kwargs)` in front of the graph: what stands for its result."""
     generator, given = args[0], [*args[1:], *kwargs.values()]
     if not isinstance(generator, PyValue) or generator.source is None or type(generator.obj) not in _GENERATORS:
         raise _not_drawn(what, "its generator is no plain one")
-    if any(not node.op.is_pure or node.op.kind == "custom" for node in ex.recorder.graph.nodes):
+    if any(not node.op.is_pure or node.op.kind == "custom" for node in interp.builder.graph.nodes):
         raise _not_drawn(what, "an operation with effects of its own comes before it")
-    if not all(is_loadable(ex, value) for value in given):
+    if not all(is_loadable(interp, value) for value in given):
         raise _not_drawn(what, "its arguments are computed by the graph")
-    args, kwargs = [generator, *(frozen(ex, v) for v in args[1:])], {k: frozen(ex, v) for k, v in kwargs.items()}
+    args, kwargs = [generator,
+                    *(frozen(interp, v) for v in args[1:])], {k: frozen(interp, v) for k, v in kwargs.items()}
     try:
-        found = function(copy.deepcopy(generator.obj), *(example(ex, v) for v in args[1:]),
-                         **{k: example(ex, v) for k, v in kwargs.items()})
+        found = function(copy.deepcopy(generator.obj), *(example(interp, v) for v in args[1:]),
+                         **{k: example(interp, v) for k, v in kwargs.items()})
     except Exception as error:
         raise _not_drawn(what, f"it raises {type(error).__name__}") from None
     if found is None:
-        make(ex, FrontCall(function, args, kwargs, (), generator=generator))
+        make(interp, FrontCall(function, args, kwargs, (), generator=generator))
         return NONE
     if type(found) in _NUMBERS:
         if abs(found) > _LIMIT or bounds is not None and max(map(abs, bounds)) > _LIMIT:
             raise _not_drawn(what, "a large number")
-        source = new_source(ex, function)
-        make(ex, FrontCall(function, args, kwargs, (source,), generator=generator))
-        return number_input(ex.recorder, type(found), source, bounds)
-    if not all(is_constant(ex, value) for value in given):
+        source = new_source(interp, function)
+        make(interp, FrontCall(function, args, kwargs, (source,), generator=generator))
+        return number_input(interp.builder, type(found), source, bounds)
+    if not all(is_constant(interp, value) for value in given):
         raise _not_drawn(what, "how much is drawn changes from call to call")
     if type(found) in (list, tuple) and len(found) <= _LONGEST and all(type(v) in _NUMBERS for v in found) and \
             len(set(map(type, found))) <= 1:
-        return _several(ex, function, args, kwargs, generator, found)
+        return _several(interp, function, args, kwargs, generator, found)
     if IS_CAPTURED and getattr(found, "dtype", None) in TORCH_DTYPES:
-        return _array(ex, what, function, args, kwargs, generator, found)
+        return _array(interp, what, function, args, kwargs, generator, found)
     raise _not_drawn(what, f"it returns a {type(found).__name__}")
 
 
-def _several(ex: Executor, function: Any, args: Args, kwargs: Kwargs, generator: PyValue, found: Any) -> Value:
-    first = new_source(ex, function).number
+def _several(interp: Interpreter, function: Any, args: Args, kwargs: Kwargs, generator: PyValue, found: Any) -> Value:
+    first = new_source(interp, function).number
     sources = tuple(CallSource(first + k, f"{function.__name__}()[{k}]") for k in range(len(found)))
-    make(ex, FrontCall(function, args, kwargs, sources, unpack=True, generator=generator))
-    items = [number_input(ex.recorder, type(v), source, None) for v, source in zip(found, sources, strict=True)]
+    make(interp, FrontCall(function, args, kwargs, sources, unpack=True, generator=generator))
+    items = [number_input(interp.builder, type(v), source, None) for v, source in zip(found, sources, strict=True)]
     return ListValue(items) if type(found) is list else TupleValue(items)
 
 
-def _array(ex: Executor, what: str, function: Any, args: Args, kwargs: Kwargs, generator: PyValue, found: Any) -> Value:
+def _array(interp: Interpreter, what: str, function: Any, args: Args, kwargs: Kwargs, generator: PyValue,
+           found: Any) -> Value:
     """An array or scalar of numpy's, whose numbers enter the graph as a tensor."""
-    recorder = ex.recorder
-    source = new_source(ex, function)
+    builder = interp.builder
+    source = new_source(interp, function)
     real = _as_tensor(found)
     spec = TensorSpec(real.dtype, tuple(real.shape), tuple(real.stride()), real.device, False)
-    make(ex, FrontCall(AsTensor(function), args, kwargs, (source,), generator=generator))
-    node = recorder.graph.add_input(spec, "drawn", source=source)
-    traced = TracedTensor(recorder, Storage(node), (), node, spec, is_leaf=True)
-    recorder._inputs.append(GraphInput(None, source, None))
+    make(interp, FrontCall(AsTensor(function), args, kwargs, (source,), generator=generator))
+    node = builder.graph.add_input(spec, "drawn", source=source)
+    traced = TracedTensor(builder, Storage(node), (), node, spec, is_leaf=True)
+    builder._inputs.append(GraphInput(None, source, None))
     return ArrayValue(traced, type(found))
 
 
@@ -140,12 +142,12 @@ def _model(owner: type, name: str, bounds: _Bounds | None = None) -> None:
         return
     what, function = f"{owner.__module__}.{name}" if owner is not random.Random else f"random.{name}", Method(name)
 
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         known = None
         if bounds is not None and not kwargs and all(
                 isinstance(v, ConstValue) and type(v.value) in _NUMBERS for v in args[1:]):
             known = bounds([v.value for v in args[1:]])  # type: ignore[union-attr]
-        return draw(ex, what, function, args, kwargs, known)
+        return draw(interp, what, function, args, kwargs, known)
 
     BUILTINS[method] = handler
 
@@ -178,32 +180,33 @@ def _shuffled(generator: random.Random, items: list[Any]) -> list[Any]:
     return items
 
 
-def _shuffle(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def _shuffle(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or kwargs or not isinstance(args[1], ListValue) or args[1].cls is not list or not args[1].items:
         raise _not_drawn("random.shuffle", "not of a list")
-    found = draw(ex, "random.shuffle", _shuffled, args, kwargs)
+    found = draw(interp, "random.shuffle", _shuffled, args, kwargs)
     assert isinstance(found, ListValue)
-    change_list(ex.world, args[1], "clear")
+    change_list(interp.context, args[1], "clear")
     for item in found.items:
-        change_list(ex.world, args[1], "append", item)
+        change_list(interp.context, args[1], "append", item)
     return NONE
 
 
 BUILTINS[random.Random.shuffle] = _shuffle
 
-def _made_by(function: Callable[..., Any], what: str) -> Callable[[Executor, Args, Kwargs], Any]:
+def _made_by(function: Callable[..., Any], what: str) -> Callable[[Interpreter, Args, Kwargs], Any]:
     """The model of what makes a generator: compiled code makes one at each call."""
 
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        if not all(isinstance(v, (ConstValue, SymValue)) and type(example(ex, v)) in (int, float, str, bytes, NoneType)
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        if not all(isinstance(v, (ConstValue, SymValue)) and
+                   type(example(interp, v)) in (int, float, str, bytes, NoneType)
                    for v in (*args, *kwargs.values())):
             raise _not_drawn(what, "its seed is not known in front of the graph")
         try:
-            made = function(*(example(ex, v) for v in args), **{k: example(ex, v) for k, v in kwargs.items()})
+            made = function(*(example(interp, v) for v in args), **{k: example(interp, v) for k, v in kwargs.items()})
         except Exception as error:
             raise _not_drawn(what, f"it raises {type(error).__name__}") from None
-        source = new_source(ex, function)
-        make(ex, FrontCall(function, args, kwargs, (source,)))
+        source = new_source(interp, function)
+        make(interp, FrontCall(function, args, kwargs, (source,)))
         return PyValue(made, source, pinned=False)
 
     return handler
@@ -231,15 +234,15 @@ def _know_numpy(module: types.ModuleType) -> None:
         BUILTINS[maker] = _made_by(maker, f"numpy.random.{maker.__name__}")
 
 
-def _seed_numpy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def _seed_numpy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """`numpy.random.seed()`, which seeds the generator of the module's functions."""
     generator = sys.modules["numpy.random"].mtrand._rand
     if type(generator._bit_generator).__name__ != "MT19937":
         raise _not_drawn("numpy.random.seed", "another bit generator")
-    return draw(ex, "numpy.random.seed", Method("seed"), [ex.world.const_object(generator), *args], kwargs)
+    return draw(interp, "numpy.random.seed", Method("seed"), [interp.context.const_object(generator), *args], kwargs)
 
 
-def late_model(function: Any) -> Callable[[Executor, Args, Kwargs], Any] | None:
+def late_model(function: Any) -> Callable[[Interpreter, Args, Kwargs], Any] | None:
     """The model of a numpy generator or one of its methods, whose module a program imports when it needs it."""
     module = sys.modules.get("numpy.random")
     if module is None or not IS_CAPTURED:

@@ -10,7 +10,7 @@ from ...codegen.frame_code import Emitter, builds
 from ...guards.source import constant
 from ...interpreter.attributes import load_attr
 from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...polyfills import exceptions as polyfills
 from ...values.base import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, ListValue, PyValue, TupleValue, Value
 from .exception_state import base_in_c, state_names
@@ -25,36 +25,36 @@ def _nothing_handled(module: Any) -> bool:
     return sys.exc_info()[1] is None
 
 
-def being_handled(ex: Executor, what: str) -> ExceptionValue | None:
+def being_handled(interp: Interpreter, what: str) -> ExceptionValue | None:
     """The exception that the program handles, None where there is none; guarded."""
-    if isinstance(ex.handled, ExceptionValue):
-        return ex.handled
-    if ex.handled is not None or not _nothing_handled(sys):
+    if isinstance(interp.handled, ExceptionValue):
+        return interp.handled
+    if interp.handled is not None or not _nothing_handled(sys):
         raise GraphBreak("unsupported_call", f"{what} while the caller handles an exception")
-    ex.world.guard(constant(sys, "sys"), "python", _nothing_handled)
+    interp.context.guard(constant(sys, "sys"), "python", _nothing_handled)
     return None
 
 
 @builtin(sys.exc_info)
-def exc_info(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    value = being_handled(ex, "sys.exc_info()")
+def exc_info(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    value = being_handled(interp, "sys.exc_info()")
     if value is None:
         return TupleValue([NONE, NONE, NONE])
-    return TupleValue([ex.world.const_object(value.cls), value, load_attr(ex, value, "__traceback__")])
+    return TupleValue([interp.context.const_object(value.cls), value, load_attr(interp, value, "__traceback__")])
 
 
 @builtin(sys.exception)
-def exception(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return being_handled(ex, "sys.exception()") or NONE
+def exception(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return being_handled(interp, "sys.exception()") or NONE
 
 
 # -- groups ---------------------------------------------------------------------------------------------------
 
 
-def make_group(ex: Executor, cls: type, args: Args) -> ExceptionValue:
+def make_group(interp: Interpreter, cls: type, args: Args) -> ExceptionValue:
     """`BaseExceptionGroup.__new__(cls, message, exceptions)`."""
     listed = len(args) == 2 and isinstance(args[1], (TupleValue, ListValue))
-    items = [ex.world.force(item) for item in iterate(ex, args[1])] if listed else []
+    items = [interp.context.force(item) for item in iterate(interp, args[1])] if listed else []
     if not items or not isinstance(args[0], ConstValue) or type(args[0].value) is not str or \
             not all(isinstance(item, ExceptionValue) for item in items):
         raise GraphBreak("unsupported_call", f"{cls.__name__}() with arguments that it refuses")
@@ -69,36 +69,36 @@ def make_group(ex: Executor, cls: type, args: Args) -> ExceptionValue:
 
 
 @builtin(BaseExceptionGroup.__new__)
-def group_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    cls = ex.world.pin(args[0])  # type: ignore[arg-type]
-    return make_group(ex, cls, args[1:])
+def group_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    cls = interp.context.pin(args[0])  # type: ignore[arg-type]
+    return make_group(interp, cls, args[1:])
 
 
-def match_group(ex: Executor, value: Value, kinds: Value) -> tuple[Value, Value]:
+def match_group(interp: Interpreter, value: Value, kinds: Value) -> tuple[Value, Value]:
     """What `except* kinds` does to an exception: (what is handled, what is left)."""
     if isinstance(value, ConstValue):
         return NONE, NONE
     assert isinstance(value, ExceptionValue)
-    for kind in ([ex.world.force(k) for k in kinds.items] if isinstance(kinds, TupleValue) else [kinds]):
+    for kind in ([interp.context.force(k) for k in kinds.items] if isinstance(kinds, TupleValue) else [kinds]):
         refused = not isinstance(kind, PyValue) or not isinstance(kind.obj, type) or \
             not issubclass(kind.obj, BaseException) or issubclass(kind.obj, BaseExceptionGroup)
         if refused:
             raise GraphBreak("opcode", "except* with what is no class of exceptions", tail=True)
-    found = ex.call_sync(ex.world.const_object(polyfills.match), [value, kinds])
+    found = interp.call_sync(interp.context.const_object(polyfills.match), [value, kinds])
     assert isinstance(found, TupleValue)
-    matched, rest = (ex.world.force(item) for item in found.items)
+    matched, rest = (interp.context.force(item) for item in found.items)
     if isinstance(matched, ExceptionValue) and not issubclass(value.cls, BaseExceptionGroup):
         matched.step = WRAPPED_STEP
     return matched, rest
 
 
-def left_over(ex: Executor, origin: Value, raised: list[Value]) -> Value:
+def left_over(interp: Interpreter, origin: Value, raised: list[Value]) -> Value:
     """What a `try` statement with `except*` raises in the end, where no handler has raised anything."""
     if len(raised) != 1 or not isinstance(origin, ExceptionValue):
         raise GraphBreak("opcode", "except* whose handler raises", tail=True)
     if isinstance(raised[0], ConstValue) or not issubclass(origin.cls, BaseExceptionGroup):
         return raised[0]
-    return ex.call_sync(ex.world.const_object(polyfills.leave), [origin, raised[0]])
+    return interp.call_sync(interp.context.const_object(polyfills.leave), [origin, raised[0]])
 
 
 # -- what compiled code makes -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import NONE, ConstValue, ExceptionValue, Identity, TupleValue, Value, unsupported
 
 Args = list[Value]
@@ -56,39 +56,40 @@ def _mark(value: Value) -> Any:
     return Identity(value)
 
 
-def _unmark(ex: Executor, found: Any) -> Value:
+def _unmark(interp: Interpreter, found: Any) -> Value:
     if isinstance(found, Identity):
         return found.value
     if type(found) is tuple:
-        return TupleValue([_unmark(ex, item) for item in found])
-    return ex.world.const_object(found)
+        return TupleValue([_unmark(interp, item) for item in found])
+    return interp.context.const_object(found)
 
 
-def _in_c(ex: Executor, what: str, function: Callable[..., Any], *args: Any, marked: Args, kwargs: Kwargs) -> Any:
+def _in_c(interp: Interpreter, what: str, function: Callable[..., Any], *args: Any, marked: Args,
+          kwargs: Kwargs) -> Any:
     """Call C with marks in place of Values."""
     given = {name: _mark(value) for name, value in kwargs.items()}
     try:
         return function(*args, *(_mark(value) for value in marked), **given)
     except (TypeError, ValueError, SystemError) as error:
         if all(isinstance(value, ConstValue) for value in (*marked, *kwargs.values())):
-            raise ex.raise_real(error) from None
+            raise interp.raise_real(error) from None
         raise GraphBreak("unsupported_call", what) from None
 
 
-def read_state(ex: Executor, real: BaseException, kwargs: Kwargs) -> dict[str, Value]:
+def read_state(interp: Interpreter, real: BaseException, kwargs: Kwargs) -> dict[str, Value]:
     """What a real exception holds besides its arguments. None is nothing, unless it was given by name."""
     found = {name: descriptor.__get__(real) for name, descriptor in state_names(type(real)).items()}
-    return {name: _unmark(ex, one) for name, one in found.items() if one is not None or name in kwargs}
+    return {name: _unmark(interp, one) for name, one in found.items() if one is not None or name in kwargs}
 
 
-def new_exception(ex: Executor, cls: type, args: Args, kwargs: Kwargs) -> ExceptionValue:
+def new_exception(interp: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> ExceptionValue:
     """What `__new__` in C makes."""
     if not state_names(cls):
         return ExceptionValue(cls, list(args))
-    args = [ex.world.force(value) for value in args]
-    real = _in_c(ex, f"{cls.__name__}()", base_in_c(cls).__new__, cls, marked=args, kwargs=kwargs)
-    made = ExceptionValue(type(real), [_unmark(ex, one) for one in BaseException.args.__get__(real)])  # type: ignore[attr-defined]
-    made.members = read_state(ex, real, kwargs)
+    args = [interp.context.force(value) for value in args]
+    real = _in_c(interp, f"{cls.__name__}()", base_in_c(cls).__new__, cls, marked=args, kwargs=kwargs)
+    made = ExceptionValue(type(real), [_unmark(interp, one) for one in BaseException.args.__get__(real)])  # type: ignore[attr-defined]
+    made.members = read_state(interp, real, kwargs)
     return made
 
 
@@ -96,7 +97,7 @@ _CLASSES = [found for found in vars(builtins).values() if isinstance(found, type
 
 
 @builtin(*{found.__init__ for found in _CLASSES})
-def init_exception(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def init_exception(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """`__init__` in C."""
     made = args[0]
     if not isinstance(made, ExceptionValue) or made.source is not None:
@@ -105,21 +106,22 @@ def init_exception(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     in_python = [isinstance(found, types.FunctionType) for found in (cls.__new__, cls.__init__)]
     if issubclass(cls, OSError) and in_python != [False, True]:
         return NONE  # `__new__` has done it
-    given = [ex.world.force(value) for value in args[1:]]
+    given = [interp.context.force(value) for value in args[1:]]
     if kwargs or state_names(cls):
         real = base.__new__(cls)
-        _in_c(ex, f"{cls.__name__}.__init__()", base.__init__, real, marked=given, kwargs=kwargs)
-        made.members = read_state(ex, real, kwargs)
+        _in_c(interp, f"{cls.__name__}.__init__()", base.__init__, real, marked=given, kwargs=kwargs)
+        made.members = read_state(interp, real, kwargs)
     made.args = given
-    ex.world.writes += 1
+    interp.context.writes += 1
     return NONE
 
 
-def live_copy(ex: Executor, value: ExceptionValue, constant_of: Callable[[Executor, Value], Any], whole: bool) -> Any:
+def live_copy(interp: Interpreter, value: ExceptionValue, constant_of: Callable[[Interpreter, Value], Any],
+              whole: bool) -> Any:
     """A real exception of the class in C, with the arguments of one (and, where `whole`, its state), all constants."""
     base = base_in_c(value.cls)
     made = base.__new__(base)
-    made.args = tuple(constant_of(ex, one) for one in value.args)
+    made.args = tuple(constant_of(interp, one) for one in value.args)
     for name, member in value.members.items() if whole else ():
-        setattr(made, name, constant_of(ex, member))
+        setattr(made, name, constant_of(interp, member))
     return made

@@ -1,7 +1,7 @@
 """Generators made while tracing: resuming, sending, throwing, closing.
 
-A generator has its own view of the exception being handled: `enter` and `suspend` switch `Executor.handled` as CPython
-switches its stack of exception states.
+A generator has its own view of the exception being handled: `enter` and `suspend` switch `SymbolicInterpreter.handled`
+as CPython switches its stack of exception states.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from ...breaks import GraphBreak
 from ...bytecode.code import Ins
 from ...guards.guard_set import MISSING
 from ...interpreter.calls import builtin
-from ...interpreter.interpreter import PUSHED, Executor, Frame, TracedException
+from ...interpreter.interpreter import PUSHED, Frame, Interpreter, TracedException
 from ...values.base import NONE, ConstValue, ExceptionValue, ExcInfoValue, Exhausted, GeneratorValue, PyValue, Value
 
 _CLOSE_RETURNS = sys.version_info >= (3, 13)
 
 
-def enter(ex: Executor, generator: GeneratorValue) -> None:
+def enter(interp: Interpreter, generator: GeneratorValue) -> None:
     """Push the suspended frame of a generator."""
     assert generator.frame is not None
     generator.running = True
-    generator.outer = ex.handled
+    generator.outer = interp.handled
     if generator.handled is not None:
-        ex.handled = generator.handled
-    ex.world.writes += 1
-    ex.push_frame(generator.frame)
+        interp.handled = generator.handled
+    interp.context.writes += 1
+    interp.push_frame(generator.frame)
 
 
-def suspend(ex: Executor, frame: Frame) -> None:
+def suspend(interp: Interpreter, frame: Frame) -> None:
     """Take the frame of a generator that yields off the frames."""
     generator = frame.generator
     assert generator is not None
-    ex.frames.pop()
+    interp.frames.pop()
     generator.running = False
     handling = any(isinstance(v, ExcInfoValue) for v in frame.stack)
-    generator.handled = ex.handled if handling else None
-    ex.handled = generator.outer
+    generator.handled = interp.handled if handling else None
+    interp.handled = generator.outer
 
 
 def delegate_of(frame: Frame) -> Value | None:
@@ -90,36 +90,36 @@ def _builtin_class(frame: Frame, name: str) -> type | None:
     return found if isinstance(found, type) and name not in (frame.globals.real or {}) else None
 
 
-def abandoned(ex: Executor) -> list[GeneratorValue]:
+def abandoned(interp: Interpreter) -> list[GeneratorValue]:
     """Generators left in a `try` or `with`: eager closes those that nothing refers to when it drops them."""
-    return [g for g in ex.generators if g.frame is not None and not g.running and is_guarded(g.frame)]
+    return [g for g in interp.generators if g.frame is not None and not g.running and is_guarded(g.frame)]
 
 
-def resume(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Any:
+def resume(interp: Interpreter, generator: GeneratorValue, sent: Value = NONE) -> Any:
     """Push the generator's frame so that it runs to its next yield; raises `Exhausted` if it has finished.
 
     The yielded value appears on the caller's stack. What happens when it returns is up to the frame's `finish`.
     """
     frame = generator.frame
     if generator.running:
-        raise ex.throw(ValueError, "generator already executing")
+        raise interp.throw(ValueError, "generator already executing")
     if frame is None:
         raise Exhausted
     if not generator.started:
         if not (isinstance(sent, ConstValue) and sent.value is None):
-            raise ex.throw(TypeError, "can't send non-None value to a just-started generator")
+            raise interp.throw(TypeError, "can't send non-None value to a just-started generator")
         generator.started = True
-        ex.generators.append(generator)
+        interp.generators.append(generator)
     else:
         frame.push(sent)
-    enter(ex, generator)
+    enter(interp, generator)
     return PUSHED
 
 
-def stop_iteration(ex: Executor, value: Value) -> None:
+def stop_iteration(interp: Interpreter, value: Value) -> None:
     """`finish` of a generator frame resumed by `next` or `send`: its return raises StopIteration."""
     args = [] if isinstance(value, ConstValue) and value.value is None else [value]
-    raise ex.raise_value(ExceptionValue(StopIteration, args))
+    raise interp.raise_value(ExceptionValue(StopIteration, args))
 
 
 class _Finished(Exception):
@@ -127,46 +127,46 @@ class _Finished(Exception):
         self.value = value
 
 
-def resume_sync(ex: Executor, generator: GeneratorValue, sent: Value = NONE) -> Value:
+def resume_sync(interp: Interpreter, generator: GeneratorValue, sent: Value = NONE) -> Value:
     """The next yielded value, waiting for it; raises `Exhausted` when the generator returns."""
     frame = generator.frame
 
-    def finished(ex: Executor, value: Value) -> None:
+    def finished(interp: Interpreter, value: Value) -> None:
         raise _Finished(value)
 
     if frame is not None and not generator.running:
         frame.finish = finished
     try:
-        return ex.finish_sync(resume(ex, generator, sent))
+        return interp.finish_sync(resume(interp, generator, sent))
     except _Finished as finished_with:
         raise Exhausted(finished_with.value) from None
 
 
-def _generator(ex: Executor, args: list[Value], what: str) -> GeneratorValue:
+def _generator(interp: Interpreter, args: list[Value], what: str) -> GeneratorValue:
     if not args or not isinstance(args[0], GeneratorValue):
         raise GraphBreak("opaque_iterator", what)
     return args[0]
 
 
 @builtin(types.GeneratorType.send)
-def generator_send(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    generator = _generator(ex, args, "send")
+def generator_send(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    generator = _generator(interp, args, "send")
     if generator.frame is not None and not generator.running:
         generator.frame.finish = stop_iteration
     try:
-        return resume(ex, generator, args[1])
+        return resume(interp, generator, args[1])
     except Exhausted:
-        raise ex.throw(StopIteration) from None
+        raise interp.throw(StopIteration) from None
 
 
 @builtin(types.GeneratorType.__next__)
-def generator_next(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    return generator_send(ex, [args[0], NONE], {})
+def generator_next(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    return generator_send(interp, [args[0], NONE], {})
 
 
 @builtin(types.GeneratorType.throw)
-def generator_throw(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    generator = _generator(ex, args, "throw")
+def generator_throw(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    generator = _generator(interp, args, "throw")
     exception = args[1]
     if isinstance(exception, PyValue) and isinstance(exception.obj, type) and \
             issubclass(exception.obj, BaseException):
@@ -176,35 +176,35 @@ def generator_throw(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
         if isinstance(given, ExceptionValue):
             exception = given
         else:
-            exception = ex.finish_sync(call(ex, exception, [] if given is NONE else [given], {}))
+            exception = interp.finish_sync(call(interp, exception, [] if given is NONE else [given], {}))
     if not isinstance(exception, ExceptionValue):
-        raise ex.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
+        raise interp.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
                                   f"{exception.cls.__name__}")
     frame = generator.frame
     if generator.running:
-        raise ex.throw(ValueError, "generator already executing")
+        raise interp.throw(ValueError, "generator already executing")
     if frame is None:
-        raise ex.raise_value(exception)
+        raise interp.raise_value(exception)
     if not generator.started:
         generator.frame = None
-        raise ex.raise_value(exception)
-    _check_delegates(ex, frame)
-    throw_into(ex, generator, exception, stop_iteration)
+        raise interp.raise_value(exception)
+    _check_delegates(interp, frame)
+    throw_into(interp, generator, exception, stop_iteration)
 
 
-def _check_delegates(ex: Executor, frame: Frame) -> None:
+def _check_delegates(interp: Interpreter, frame: Frame) -> None:
     """Break, before anything is done, at a chain of `yield from` that ends in an iterator with a `throw` of its own."""
     delegate = delegate_of(frame)
     while isinstance(delegate, GeneratorValue) and delegate.frame is not None:
         delegate = delegate_of(delegate.frame)
     if delegate is not None and not isinstance(delegate, GeneratorValue):
-        if isinstance(delegate, PyValue) or any(ex.world.class_lookup(delegate.cls, name) is not MISSING
+        if isinstance(delegate, PyValue) or any(interp.context.class_lookup(delegate.cls, name) is not MISSING
                                                 for name in ("throw", "close", "__getattr__")):
             raise GraphBreak("generator", f"throw() to {delegate.describe()}")
 
 
-def throw_into(ex: Executor, generator: GeneratorValue, exception: ExceptionValue,
-               finish: Callable[[Executor, Value], None]) -> None:
+def throw_into(interp: Interpreter, generator: GeneratorValue, exception: ExceptionValue,
+               finish: Callable[[Interpreter, Value], None]) -> None:
     """Push a suspended generator, and those that it delegates to, and raise at the innermost yield."""
     frame = generator.frame
     assert frame is not None
@@ -212,61 +212,61 @@ def throw_into(ex: Executor, generator: GeneratorValue, exception: ExceptionValu
     leaves = issubclass(exception.cls, GeneratorExit)
     if leaves and isinstance(delegate, GeneratorValue):
         try:
-            close(ex, delegate)
+            close(interp, delegate)
         except TracedException as error:
             exception = error.value
     frame.finish = finish
-    enter(ex, generator)
+    enter(interp, generator)
     if not leaves and isinstance(delegate, GeneratorValue) and delegate.frame is not None:
         from ...bytecode.flow_opcodes import send_end
 
         frame.ip -= 1  # as if SEND had called the delegate
-        throw_into(ex, delegate, exception, send_end)
+        throw_into(interp, delegate, exception, send_end)
     # The exception appears at the yield: unwind from the generator's own frame.
-    raise ex.raise_value(exception)
+    raise interp.raise_value(exception)
 
 
 @builtin(types.GeneratorType.close)
-def generator_close(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    generator = _generator(ex, args, "close")
+def generator_close(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    generator = _generator(interp, args, "close")
     if generator.running:
-        raise ex.throw(ValueError, "generator already executing")
+        raise interp.throw(ValueError, "generator already executing")
     if generator.frame is not None:
-        _check_delegates(ex, generator.frame)
-    return close(ex, generator)
+        _check_delegates(interp, generator.frame)
+    return close(interp, generator)
 
 
-def close(ex: Executor, generator: GeneratorValue) -> Value:
+def close(interp: Interpreter, generator: GeneratorValue) -> Value:
     """`generator.close()`: GeneratorExit at its yield, to the end of what that runs."""
     frame = generator.frame
     if frame is None:
         return NONE
-    ex.world.writes += 1
+    interp.context.writes += 1
     if not generator.started or not is_guarded(frame) and delegate_of(frame) is None:
         generator.frame = None
         return NONE
-    base = len(ex.frames)
+    base = len(interp.frames)
 
-    def finished(ex: Executor, value: Value) -> None:
+    def finished(interp: Interpreter, value: Value) -> None:
         raise _Finished(value)
 
-    root_before, ex._sync_root = ex._sync_root, frame
-    ex.sync_depth += 1
+    root_before, interp._sync_root = interp._sync_root, frame
+    interp.sync_depth += 1
     try:
         try:
-            throw_into(ex, generator, ex.make_exception(GeneratorExit), finished)
+            throw_into(interp, generator, interp.make_exception(GeneratorExit), finished)
         except TracedException as error:
-            ex.unwind(error.value, base)
-        ex.run_until(base)
+            interp.unwind(error.value, base)
+        interp.run_until(base)
     except _Finished as done:
         return done.value if _CLOSE_RETURNS else NONE
     except TracedException as error:
-        if len(ex.frames) > base:
+        if len(interp.frames) > base:
             raise
         if issubclass(error.value.cls, (GeneratorExit, StopIteration)):
             return NONE
         raise
     finally:
-        ex.sync_depth -= 1
-        ex._sync_root = root_before
-    raise ex.throw(RuntimeError, "generator ignored GeneratorExit")
+        interp.sync_depth -= 1
+        interp._sync_root = root_before
+    raise interp.throw(RuntimeError, "generator ignored GeneratorExit")

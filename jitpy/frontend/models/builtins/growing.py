@@ -38,7 +38,7 @@ from ...values.base import (
 )
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import World
+    from ...interpreter.trace_context import TraceContext
 
 #: how far from an end an item is read without reading them all
 _NEAR = 16
@@ -48,12 +48,12 @@ _LENGTHS = {kind: property(kind.__len__) for kind in (list, dict, set, frozenset
 class Length:
     """The number of items of a real container. `value` is a plain int once a guard fixes it."""
 
-    def __init__(self, world: World, source: Source, kind: type, size: int) -> None:
-        self.world: World = weakref.proxy(world)
+    def __init__(self, context: TraceContext, source: Source, kind: type, size: int) -> None:
+        self.context: TraceContext = weakref.proxy(context)
         self.source = source
         self.size = size
         self._path = slot(source, _LENGTHS[kind])
-        self.changes = world.number_changes(self._path, size)
+        self.changes = context.number_changes(self._path, size)
         self._symbol: sympy.Symbol | None = None
 
     def read(self) -> Any:
@@ -61,15 +61,15 @@ class Length:
         if not self.changes:
             return self.fix()
         if self._symbol is None:
-            self._symbol = self.world.recorder.int_input(self.size, self._path)
-        return self.world.sizes.canonical(self._symbol)
+            self._symbol = self.context.builder.int_input(self.size, self._path)
+        return self.context.sizes.canonical(self._symbol)
 
     def fix(self) -> int:
         """The length in this call, guarded."""
-        self.world.need(self._path.key(), self.size, f"all of {self.source}")
-        self.world.guard(self.source, "len", self.size)
+        self.context.need(self._path.key(), self.size, f"all of {self.source}")
+        self.context.guard(self.source, "len", self.size)
         if self._symbol is not None:
-            self.world.sizes.specialize(self._symbol, f"len({self.source})")
+            self.context.sizes.specialize(self._symbol, f"len({self.source})")
         self.changes = False
         return self.size
 
@@ -77,14 +77,14 @@ class Length:
 class UnreadList:
     """The items of a real list or deque: `front`, then items `start` to `-stop` of the real one, then `back`."""
 
-    def __init__(self, world: World, real: Any, source: Source, path: Source | None = None) -> None:
-        self.world: World = weakref.proxy(world)
+    def __init__(self, context: TraceContext, real: Any, source: Source, path: Source | None = None) -> None:
+        self.context: TraceContext = weakref.proxy(context)
         self.real = real
         self.kind = list if isinstance(real, list) else collections.deque
         self.source = source
         #: a path to a sequence of all items, and of their number, where `source` does not do
         self.path = path or source
-        self.length = Length(world, source, self.kind, len_of(real))
+        self.length = Length(context, source, self.kind, len_of(real))
         self.front: list[Any] = []
         self.back: list[Any] = []
         self.start = self.stop = 0
@@ -93,7 +93,7 @@ class UnreadList:
         """All items; how many there are is guarded."""
         count = self.length.fix()
         if self.path is not self.source:
-            self.world.guard(self.path, "len", count)
+            self.context.guard(self.path, "len", count)
         middle = range(self.start, count - self.stop)
         return [*self.front, *(Lazy(self.kind.__getitem__(self.real, i), index(self.path, i)) for i in middle),
                 *self.back]
@@ -110,7 +110,7 @@ class UnreadList:
             taken = self.start + self.stop
             if taken >= self.length.size or not self.length.changes:
                 return False
-            self.world.sizes.decide(sympy.Gt(self.length.read(), taken), f"{self.source} has an item {i}")
+            self.context.sizes.decide(sympy.Gt(self.length.read(), taken), f"{self.source} has an item {i}")
             if i >= 0:
                 self.front.append(self._item(self.start))
                 self.start += 1
@@ -150,28 +150,28 @@ def _item_of_deque(i: int) -> property:
     return property(operator.itemgetter(i))
 
 
-def change_list(world: World, target: ListValue, method: str, *args: Any) -> None:
+def change_list(context: TraceContext, target: ListValue, method: str, *args: Any) -> None:
     """Call a method of list that changes it. Positions are ints within range; other arguments Values (or Lazy)."""
     if target.unread is None or not target.unread.change(method, args):
         getattr(list, method)(target.items, *args)
-    world.writes += 1
+    context.writes += 1
     if target.source is not None or target.owner is not None:
         target.log.append((method, args))
     if target.source is not None:
-        world.touch(target)
+        context.touch(target)
     elif target.owner is not None:
-        change_owner(world, target.owner)
+        change_owner(context, target.owner)
 
 
-def change_owner(world: World, owner: StandInValue) -> None:
+def change_owner(context: TraceContext, owner: StandInValue) -> None:
     """Note that the hidden list of a stand-in was changed by a logged call."""
     if not hasattr(owner.body, "changes"):
         owner.dirty = True
     if owner.source is not None:
-        world.touch(owner)
+        context.touch(owner)
 
 
-def list_item(world: World, target: Any, i: int) -> Value | None:
+def list_item(context: TraceContext, target: Any, i: int) -> Value | None:
     """Item `i` of a list or tuple, or None where there is none."""
     unread = target.unread if isinstance(target, ListValue) else None
     if unread is not None and unread.reach(i):
@@ -180,7 +180,7 @@ def list_item(world: World, target: Any, i: int) -> Value | None:
         items = target.items
         if not -len(items) <= i < len(items):
             return None
-    value = items[i] = world.force(items[i])
+    value = items[i] = context.force(items[i])
     return value
 
 
@@ -189,12 +189,12 @@ def has_item(target: ListValue, i: int) -> bool:
     return target.unread is not None and target.unread.reach(i) or -len(target.items) <= i < len(target.items)
 
 
-def number_of_items(world: World, target: Any) -> Value:
+def number_of_items(context: TraceContext, target: Any) -> Value:
     """`len` of a builtin container, by its own count."""
     if isinstance(target, ListValue) and target.unread is not None:
         count = target.unread.count()
     elif isinstance(target, DictValue):
-        count = _dict_count(world, target)
+        count = _dict_count(context, target)
     elif isinstance(target, SetValue) and target.unread is not None:
         count = target.unread.count(target)
     else:
@@ -202,18 +202,18 @@ def number_of_items(world: World, target: Any) -> Value:
     return const(int(count)) if isinstance(count, int) or count.is_Integer else SymValue(count)
 
 
-def _dict_count(world: World, target: DictValue) -> Any:
+def _dict_count(context: TraceContext, target: DictValue) -> Any:
     if not target.complete and target.source is not None:
-        world.settle_keys(target)
+        context.settle_keys(target)
         if target.length is None:
-            target.length = Length(world, target.source, dict, len_of(target.real_dict))
+            target.length = Length(context, target.source, dict, len_of(target.real_dict))
         count = target.length.read()
         for key in dict.fromkeys(key for key, _ in target.log):
             before = dict.__contains__(target.real_dict, key)
-            world.guard(target.source, "haskey" if before else "nokey", key)
+            context.guard(target.source, "haskey" if before else "nokey", key)
             count += (not isinstance(target.vals.get(key), Missing)) - before
         return count
-    return len(world.dict_items(target))
+    return len(context.dict_items(target))
 
 
 def is_symbolic(key: Value) -> bool:
@@ -223,12 +223,12 @@ def is_symbolic(key: Value) -> bool:
     return isinstance(key, SymValue)
 
 
-def fixed_key(world: World, key: Value) -> Any:
+def fixed_key(context: TraceContext, key: Value) -> Any:
     """The real key of a symbolic one in this call, guarded."""
     if isinstance(key, TupleValue):
-        return tuple(fixed_key(world, k) for k in key.items)
+        return tuple(fixed_key(context, k) for k in key.items)
     if isinstance(key, SymValue):
-        return world.specialize(key.expr, "a key")
+        return context.specialize(key.expr, "a key")
     assert isinstance(key, ConstValue)
     return key.value
 
@@ -247,11 +247,11 @@ class UnreadSet:
     elements that are not known exactly.
     """
 
-    def __init__(self, world: World, real: Any, source: Source) -> None:
-        self.world: World = weakref.proxy(world)
+    def __init__(self, context: TraceContext, real: Any, source: Source) -> None:
+        self.context: TraceContext = weakref.proxy(context)
         self.real = plain_set(real)
         self.source = source
-        self.length = Length(world, source, set if isinstance(real, set) else frozenset, len_of(real))
+        self.length = Length(context, source, set if isinstance(real, set) else frozenset, len_of(real))
         self.known: dict[Any, bool] = {}
         self.unsettled = 0
         self._held: dict[Any, bool] = {}
@@ -262,8 +262,8 @@ class UnreadSet:
         self.length.fix()
         kinds = {e: type(e) for e in self.real}
         value.same = SameSet(frozenset(self.real), kinds, tuple(self.real))
-        self.world.guards.add(self.source, "python", value.same, self.world.why)
-        value.items = {e: self.world.const_object(e) for e in self.real}
+        self.context.guards.add(self.source, "python", value.same, self.context.why)
+        value.items = {e: self.context.const_object(e) for e in self.real}
         for method, _, (element,) in value.log:
             key = element.value  # type: ignore[attr-defined]
             if (key in value.items) is (method == "add"):
@@ -279,8 +279,8 @@ class UnreadSet:
         first, self.unsettled = len(value.log) - self.unsettled, 0
         for i in range(first, len(value.log)):
             method, kind, (element,) = value.log[i]
-            key = fixed_key(self.world, element)
-            value.log[i] = method, kind, [self.world.const_object(key)]
+            key = fixed_key(self.context, element)
+            value.log[i] = method, kind, [self.context.const_object(key)]
             self.known[key] = True
 
     def holds(self, value: SetValue, key: Any) -> bool:
@@ -309,9 +309,9 @@ class UnreadSet:
             self.known[element.value] = method == "add"
         else:
             return False
-        self.world.writes += 1
+        self.context.writes += 1
         value.log.append((method, type(None), [element]))
-        self.world.touch(value)
+        self.context.touch(value)
         return True
 
     def _held_before(self, key: Any) -> bool:
@@ -319,7 +319,7 @@ class UnreadSet:
         found = self._held.get(key)
         if found is None:
             found = self._held[key] = key in self.real
-            self.world.guards.add(self.source, "python", _Holds(key, found), self.world.why)
+            self.context.guards.add(self.source, "python", _Holds(key, found), self.context.why)
         return found
 
 
@@ -371,15 +371,15 @@ class _Holds:
 # -- texts and tuples, which grow into others -----------------------------------------------------------------
 
 
-def is_changing_text(world: World, obj: str, source: Source) -> bool:
+def is_changing_text(context: TraceContext, obj: str, source: Source) -> bool:
     """Whether a text was another one at each call."""
     # what lies on the stack of a resume function was computed by the instruction before it
     computed = isinstance(source, LocalSource) and source.name.startswith("___s")
-    return world.history.is_needed_often(source.key(), hash(obj), 1 if computed else MANY)
+    return context.history.is_needed_often(source.key(), hash(obj), 1 if computed else MANY)
 
 
-def has_changing_length(world: World, obj: tuple[Any, ...], source: Source) -> bool:
+def has_changing_length(context: TraceContext, obj: tuple[Any, ...], source: Source) -> bool:
     """Whether a tuple grows from call to call. (How many arguments a function has is another matter.)"""
     if isinstance(source, ConstSource) or isinstance(source, LocalSource) and source.is_star:
         return False
-    return world.history.is_needed_often((source.key(), "length"), len(obj)) and world.may_break
+    return context.history.is_needed_often((source.key(), "length"), len(obj)) and context.may_break

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
-from ...breaks import GraphBreak, Restart
+from ...breaks import GraphBreak, RestartAnalysis
 from ...codegen.resume import origin_code
 from ...guards.source import attr, constant, item
 from ...interpreter.calls import builtin, record
-from ...interpreter.interpreter import Executor, Frame, stands_for_c
+from ...interpreter.interpreter import Frame, Interpreter, stands_for_c
 from ...values.base import (
     CONST_TYPES,
     NONE,
@@ -45,30 +45,30 @@ Kwargs = dict[str, Value]
 def host_call(function: Any) -> Any:
     """A call whose result does not matter and whose effect is on the outside: carried out after the graph, in order."""
 
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        frozen = [freeze(ex, a) for a in args]
-        ex.host_calls.append((function, frozen, {k: freeze(ex, v) for k, v in kwargs.items()}))
-        ex.world.writes += 1
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        frozen = [freeze(interp, a) for a in args]
+        interp.host_calls.append((function, frozen, {k: freeze(interp, v) for k, v in kwargs.items()}))
+        interp.context.writes += 1
         return NONE
 
     return handler
 
 
-def freeze(ex: Executor, value: Value) -> Value:
+def freeze(interp: Interpreter, value: Value) -> Value:
     """The value as it is now, so that a later change does not show in a deferred call."""
     if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
         return value
     if isinstance(value, TensorValue):
-        return record(ex, torch.Tensor.clone, [record(ex, torch.Tensor.detach, [value], {})], {}) \
+        return record(interp, torch.Tensor.clone, [record(interp, torch.Tensor.detach, [value], {})], {}) \
             if not value.traced.spec.requires_grad else _refuse(value)
     if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
-        return TupleValue([freeze(ex, ex.world.force(v)) for v in value.items], None, value.cls)
+        return TupleValue([freeze(interp, interp.context.force(v)) for v in value.items], None, value.cls)
     if isinstance(value, ListValue) and value.cls is list:
-        return ListValue([freeze(ex, ex.world.force(v)) for v in value.items])
+        return ListValue([freeze(interp, interp.context.force(v)) for v in value.items])
     if isinstance(value, DictValue) and value.cls is dict:
         made = DictValue()
-        for key, item in ex.world.dict_items(value):
-            ex.world.dict_set(made, key, freeze(ex, item), ex.world.dict_key_value(value, key))
+        for key, item in interp.context.dict_items(value):
+            interp.context.dict_set(made, key, freeze(interp, item), interp.context.dict_key_value(value, key))
         return made
     if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
         return value
@@ -83,17 +83,18 @@ _print = host_call(print)
 
 
 @builtin(print)
-def builtin_print(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    if "file" not in kwargs and any(key == "stdout" for key, _ in ex.world.module_dict(sys).log):
+def builtin_print(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if "file" not in kwargs and any(key == "stdout" for key, _ in interp.context.module_dict(sys).log):
         raise GraphBreak("unsupported_call", "print() while sys.stdout is another one")
     if not kwargs.keys() <= {"sep", "end", "file", "flush"} or \
             any(kwargs[name].cls not in (str, type(None)) for name in ("sep", "end") if name in kwargs) or \
             "file" in kwargs and not hasattr(kwargs["file"].cls, "write") and kwargs["file"].cls is not type(None):
         raise GraphBreak("unsupported_call", "print() with arguments that it refuses")  # here, not behind the graph
     if "file" not in kwargs or kwargs["file"].cls is type(None):
-        goes_through(ex, [(sys, "stdout")], GraphBreak("unsupported_call", "print() before sys.stdout becomes another"))
-        _keep_unseen(ex)
-    return _print(ex, args, kwargs)
+        goes_through(interp, [(sys, "stdout")],
+                     GraphBreak("unsupported_call", "print() before sys.stdout becomes another"))
+        _keep_unseen(interp)
+    return _print(interp, args, kwargs)
 
 
 def _writes_in_c(module: Any) -> bool:
@@ -113,79 +114,79 @@ class _SameStdout:
         return module.stdout is self.stream()
 
 
-def _keep_unseen(ex: Executor) -> None:
+def _keep_unseen(interp: Interpreter) -> None:
     """What is printed is written behind the graph: where that runs code in Python, the program must not look at the
     stream or at what it holds."""
     stream, source = sys.stdout, constant(sys, "sys")
     if _writes_in_c(sys):
-        ex.world.guard(source, "python", _writes_in_c)
+        interp.context.guard(source, "python", _writes_in_c)
         return
     refused = GraphBreak("unsupported_call", "print() to an object of the program's")
     attributes = getattr(stream, "__dict__", {})
     held = [stream, attributes, *(v for v in attributes.values() if type(v) not in CONST_TYPES)]
-    if type(stream).__weakrefoffset__ == 0 or any(ex.world.value_of(one) is not None for one in held):
+    if type(stream).__weakrefoffset__ == 0 or any(interp.context.value_of(one) is not None for one in held):
         raise refused
-    ex.world.guard(source, "python", _SameStdout(stream))
+    interp.context.guard(source, "python", _SameStdout(stream))
     for one in held:
-        ex.world.hidden.setdefault(id(one), Restart(ex.step_to_break(), refused))
+        interp.context.hidden.setdefault(id(one), RestartAnalysis(interp.step_to_break(), refused))
 
 
 # -- what calls behind the graph meet -------------------------------------------------------------------------
 
 
-def goes_through(ex: Executor, places: list[tuple[Any, str | None]], refused: GraphBreak) -> None:
+def goes_through(interp: Interpreter, places: list[tuple[Any, str | None]], refused: GraphBreak) -> None:
     """A call that is made behind the graph finds there what the program has left: it has to be what is there now. A
     place is an attribute of an object, or (None) all of an object or container."""
-    restart = Restart(ex.step_to_break(), refused)
-    ex.said_through += [(holder, name, restart) for holder, name in places]
+    restart = RestartAnalysis(interp.step_to_break(), refused)
+    interp.said_through += [(holder, name, restart) for holder, name in places]
 
 
-def lost_way(ex: Executor) -> Restart | None:
+def lost_way(interp: Interpreter) -> RestartAnalysis | None:
     """What to do where the program has changed what a call behind the graph goes through."""
-    if not ex.said_through:
+    if not interp.said_through:
         return None
-    changed = {id(held): value for value in ex.world.dirty
+    changed = {id(held): value for value in interp.context.dirty
                for held in (getattr(value, "real", None), getattr(value, "real_dict", None)) if held is not None}
-    for holder, name, restart in ex.said_through:
+    for holder, name, restart in interp.said_through:
         for held in (holder, getattr(holder, "__dict__", None)):
             value = changed.get(id(held))
-            if value is not None and (name is None or _is_another(ex, value, holder, name)):
+            if value is not None and (name is None or _is_another(interp, value, holder, name)):
                 return restart
     return None
 
 
-def _is_another(ex: Executor, attributes: Value, holder: Any, name: str) -> bool:
+def _is_another(interp: Interpreter, attributes: Value, holder: Any, name: str) -> bool:
     """Whether the program leaves another object under a name."""
     assert isinstance(attributes, DictValue)
     left = [value for key, value in attributes.log if key == name]
-    return bool(left) and left[-1] is not ex.world.value_of(getattr(holder, name, None))
+    return bool(left) and left[-1] is not interp.context.value_of(getattr(holder, name, None))
 
 
 # -- callers --------------------------------------------------------------------------------------------------
 
 
-def caller(ex: Executor, level: int, hidden: str = "") -> Frame | int:
+def caller(interp: Interpreter, level: int, hidden: str = "") -> Frame | int:
     """The frame `level` levels above a C function that is called now, 1 being its caller; those of the file `hidden` do
     not count. Where it is above all that is traced, how far it is above the root."""
-    frames = [frame for frame in ex.frames if not stands_for_c(frame.code) and frame.code.co_filename != hidden]
+    frames = [frame for frame in interp.frames if not stands_for_c(frame.code) and frame.code.co_filename != hidden]
     return frames[-level] if level <= len(frames) else level - len(frames)
 
 
-def wants_frames(ex: Executor) -> bool:
+def wants_frames(interp: Interpreter) -> bool:
     """Whether a function that looks at its callers has to run where frames stand for them: inlined calls have none,
     unless plain Python goes on from there."""
-    return len(ex.frames) > 1
+    return len(interp.frames) > 1
 
 
-def is_changed(ex: Executor, module: types.ModuleType, *names: str) -> bool:
+def is_changed(interp: Interpreter, module: types.ModuleType, *names: str) -> bool:
     """Whether the traced program has changed a module's attributes (any of them, or those named)."""
-    return any(not names or key in names for key, _ in ex.world.module_dict(module).log)
+    return any(not names or key in names for key, _ in interp.context.module_dict(module).log)
 
 
-def note(ex: Executor, function: Any, args: Args) -> None:
+def note(interp: Interpreter, function: Any, args: Args) -> None:
     """Have `function(*args)` called behind the graph."""
-    ex.host_calls.append((function, args, {}))
-    ex.world.writes += 1
+    interp.host_calls.append((function, args, {}))
+    interp.context.writes += 1
 
 
 # -- logging --------------------------------------------------------------------------------------------------
@@ -202,13 +203,13 @@ class _EnabledFor:
         return logger.isEnabledFor(self.level) is self.answer
 
 
-def _is_enabled(ex: Executor, logger: Value, level: int) -> bool | None:
+def _is_enabled(interp: Interpreter, logger: Value, level: int) -> bool | None:
     """Whether a logger takes messages of a level; guarded. None where that is not known."""
     if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
             logger.attrs.log:
         return None
     answer = bool(logger.real.isEnabledFor(level))
-    ex.world.guard(logger.source, "python", _EnabledFor(level, answer))
+    interp.context.guard(logger.source, "python", _EnabledFor(level, answer))
     return answer
 
 
@@ -246,25 +247,25 @@ def _way_of(logger: Any) -> list[tuple[Any, str | None]]:
     return way
 
 
-def _log(ex: Executor, name: str, logger: Value, level: int, args: Args, kwargs: Kwargs) -> Value:
+def _log(interp: Interpreter, name: str, logger: Value, level: int, args: Args, kwargs: Kwargs) -> Value:
     """`logger.log(level, *args, **kwargs)`."""
-    enabled = _is_enabled(ex, logger, level)
+    enabled = _is_enabled(interp, logger, level)
     if enabled is False:
         return NONE
-    refused = GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(ex))
+    refused = GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(interp))
     above = kwargs.get("stacklevel", const(1))
     if not enabled or not args or not isinstance(above, ConstValue) or type(above.value) is not int or \
-            kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or is_changed(ex, sys, "stderr"):  # type: ignore
+            kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or is_changed(interp, sys, "stderr"):  # type: ignore
         raise refused
-    place = caller(ex, max(above.value, 1), logging._srcfile)
+    place = caller(interp, max(above.value, 1), logging._srcfile)
     if not isinstance(place, Frame):
         raise refused
     assert isinstance(logger, ObjectValue)
-    ex.world.guard(logger.source, "python", _writes_only)
-    later = GraphBreak("skipped", f"logging.Logger.{name}, whose way is changed later", tail=wants_frames(ex))
-    goes_through(ex, _way_of(logger.real), later)
+    interp.context.guard(logger.source, "python", _writes_only)
+    later = GraphBreak("skipped", f"logging.Logger.{name}, whose way is changed later", tail=wants_frames(interp))
+    goes_through(interp, _way_of(logger.real), later)
     where = [const(place.code.co_filename), const(place.line()), const(origin_code(place.code).co_name)]
-    note(ex, _log_at, [logger, const(level), *where, freeze(ex, args[0]), freeze(ex, TupleValue(args[1:]))])
+    note(interp, _log_at, [logger, const(level), *where, freeze(interp, args[0]), freeze(interp, TupleValue(args[1:]))])
     return NONE
 
 
@@ -276,18 +277,18 @@ def _log_at(logger: logging.Logger, level: int, filename: str, line: int, functi
 
 def _log_method(name: str, level: int) -> None:
     @builtin(getattr(logging.Logger, name))
-    def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def log(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not args:
             raise GraphBreak("skipped", f"logging.Logger.{name}")
-        return _log(ex, name, args[0], level, args[1:], kwargs)
+        return _log(interp, name, args[0], level, args[1:], kwargs)
 
     @builtin(getattr(logging, name))
-    def log_to_root(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def log_to_root(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not _has_handlers(logging.root):  # it would make one
-            raise GraphBreak("skipped", f"logging.{name}", tail=wants_frames(ex))
+            raise GraphBreak("skipped", f"logging.{name}", tail=wants_frames(interp))
         source = constant(logging.root, "logging.root")
-        ex.world.guard(source, "python", _has_handlers)
-        return _log(ex, name, ex.world.wrap(logging.root, source), level, args, kwargs)
+        interp.context.guard(source, "python", _has_handlers)
+        return _log(interp, name, interp.context.wrap(logging.root, source), level, args, kwargs)
 
 
 def _has_handlers(logger: Any) -> bool:
@@ -299,17 +300,17 @@ for _name in ("debug", "info", "warning", "error", "critical"):
 
 
 @builtin(logging.Logger.log)
-def log(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def log(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) < 2 or not isinstance(args[1], ConstValue) or type(args[1].value) is not int:
-        raise GraphBreak("skipped", "logging.Logger.log", tail=wants_frames(ex))
-    return _log(ex, "log", args[0], args[1].value, args[2:], kwargs)
+        raise GraphBreak("skipped", "logging.Logger.log", tail=wants_frames(interp))
+    return _log(interp, "log", args[0], args[1].value, args[2:], kwargs)
 
 
 @builtin(logging.Logger.isEnabledFor)
-def is_enabled_for(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def is_enabled_for(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     level = args[1] if len(args) > 1 else kwargs.get("level")
     if isinstance(level, ConstValue) and type(level.value) is int:
-        enabled = _is_enabled(ex, args[0], level.value)
+        enabled = _is_enabled(interp, args[0], level.value)
         if enabled is not None:
             return const(enabled)
     raise GraphBreak("skipped", "logging.Logger.isEnabledFor")
@@ -326,24 +327,24 @@ class _LevelIs:
 
 
 @builtin(logging.Logger.getEffectiveLevel)
-def get_effective_level(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def get_effective_level(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     logger = args[0] if args else NONE
     if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
             logger.attrs.log or type(logger.real) not in _LOGGERS:
         raise GraphBreak("skipped", "logging.Logger.getEffectiveLevel")
     level = logger.real.getEffectiveLevel()
-    ex.world.guard(logger.source, "python", _LevelIs(level))
+    interp.context.guard(logger.source, "python", _LevelIs(level))
     return const(level)
 
 
 @builtin(logging.getLogger)
-def get_logger(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def get_logger(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A logger that is there already."""
     name = args[0] if args else kwargs.get("name", NONE)
     if isinstance(name, ConstValue) and not name.value:
-        return ex.world.wrap(logging.root, constant(logging.root, "logging.root"))
+        return interp.context.wrap(logging.root, constant(logging.root, "logging.root"))
     known = logging.Logger.manager.loggerDict
     if not isinstance(name, ConstValue) or not isinstance(known.get(name.value), logging.Logger):
         raise GraphBreak("skipped", "logging.getLogger of a logger that is not there yet")
     table = attr(constant(logging.Logger.manager, "logging.Logger.manager"), "loggerDict")
-    return ex.world.wrap(known[name.value], item(table, name.value))
+    return interp.context.wrap(known[name.value], item(table, name.value))

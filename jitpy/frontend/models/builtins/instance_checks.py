@@ -20,7 +20,7 @@ from ...guards.guard_set import MISSING, SameMembers
 from ...guards.source import constant
 from ...interpreter.attributes import has_attr, instance_attrs, is_data_descriptor, load_attr
 from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import same_object, truth
 from ...polyfills import ORIGINALS
 from ...values.base import NONE, ConstValue, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
@@ -30,17 +30,17 @@ Args = list[Value]
 Kwargs = dict[str, Value]
 
 _PROTOCOL: Any = type(typing.Protocol)
-#: what abstract classes and protocols say: see `World.is_subclass`
+#: what abstract classes and protocols say: see `TraceContext.is_subclass`
 _SUBCLASS_CHECKS = {abc.ABCMeta.__subclasscheck__, _PROTOCOL.__subclasscheck__}
 
 
 @builtin(isinstance)
-def builtin_isinstance(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_isinstance(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value, classes = args
-    asked = classes_of(ex, classes)
+    asked = classes_of(interp, classes)
     if not _says_the_same(value, asked):
         shown_class(value)
-    return const(any(is_instance(ex, value, cls) for cls in asked))
+    return const(any(is_instance(interp, value, cls) for cls in asked))
 
 
 def _says_the_same(value: Value, classes: list[type]) -> bool:
@@ -56,22 +56,22 @@ _PLAIN_CHECKS = {type.__instancecheck__, abc.ABCMeta.__instancecheck__}
 
 
 @builtin(issubclass)
-def builtin_issubclass(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def builtin_issubclass(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
-        raise ex.throw(TypeError, "issubclass() arg 1 must be a class")
-    cls = ex.world.pin(args[0])
-    return const(any(_is_subclass(ex, args[0], cls, of) for of in classes_of(ex, args[1])))
+        raise interp.throw(TypeError, "issubclass() arg 1 must be a class")
+    cls = interp.context.pin(args[0])
+    return const(any(_is_subclass(interp, args[0], cls, of) for of in classes_of(interp, args[1])))
 
 
-def classes_of(ex: Executor, value: Value) -> list[type]:
+def classes_of(interp: Interpreter, value: Value) -> list[type]:
     """The classes that an `isinstance` argument stands for."""
     if isinstance(value, TupleValue):
         found: list[type] = []
         for item in value.items:
-            found += classes_of(ex, ex.world.force(item))
+            found += classes_of(interp, interp.context.force(item))
         return found
     if isinstance(value, PyValue):
-        obj = ex.world.pin(value)
+        obj = interp.context.pin(value)
         if isinstance(obj, type) and not isinstance(obj, types.GenericAlias):
             return [obj]
         origin = typing.get_origin(obj)
@@ -81,132 +81,133 @@ def classes_of(ex: Executor, value: Value) -> list[type]:
         if isinstance(origin, type) and not typing.get_args(obj):
             return [origin]  # `typing.List`
     if isinstance(value, ObjectValue) and value.cls is type(typing.Union[int, str]):  # noqa: UP007
-        return classes_of(ex, ex.finish_sync(load_attr(ex, value, "__args__")))
+        return classes_of(interp, interp.finish_sync(load_attr(interp, value, "__args__")))
     if not isinstance(value, ConstValue):
         raise GraphBreak("unsupported_value", f"isinstance() with {value.describe()}")
-    raise ex.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
+    raise interp.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
 
 
-def is_instance(ex: Executor, value: Value, cls: type) -> bool:
+def is_instance(interp: Interpreter, value: Value, cls: type) -> bool:
     """`isinstance(value, cls)`; guarded."""
     if isinstance(value, TensorValue):
         if cls in _FLAGS:
-            return issubclass(value.cls, cls) or _has_flag(ex, value, _FLAGS[cls])
+            return issubclass(value.cls, cls) or _has_flag(interp, value, _FLAGS[cls])
         if cls in (torch.nn.UninitializedParameter,) or cls.__module__ == "torch" and cls.__name__.endswith("Tensor") \
                 and cls is not torch.Tensor:
             return _legacy_tensor_type(value, cls)
     if value.cls is cls:
         return True  # no metaclass is asked
-    check = ex.world.class_lookup(type(cls), "__instancecheck__")
+    check = interp.context.class_lookup(type(cls), "__instancecheck__")
     if check is _PROTOCOL.__instancecheck__ and getattr(cls, "_is_protocol", False):
-        return _fits_protocol(ex, value, cls)
+        return _fits_protocol(interp, value, cls)
     if check is abc.ABCMeta.__instancecheck__ or check is _PROTOCOL.__instancecheck__:
-        return _by_abstract_class(ex, value, cls)
+        return _by_abstract_class(interp, value, cls)
     if isinstance(check, types.FunctionType) and type(cls).__module__ != "torch.nn.parameter":
-        return truth(ex, ex.call_sync(ex.world.const_object(check), [ex.world.const_object(cls), value]))
-    return _by_class(ex, value, cls)
+        return truth(interp,
+                     interp.call_sync(interp.context.const_object(check), [interp.context.const_object(cls), value]))
+    return _by_class(interp, value, cls)
 
 
 @builtin(type.__instancecheck__)
-def _type_instancecheck(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(_by_class(ex, args[1], _class(ex, args[0])))
+def _type_instancecheck(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(_by_class(interp, args[1], _class(interp, args[0])))
 
 
 @builtin(abc.ABCMeta.__instancecheck__, _abc._abc_instancecheck)
-def _abc_instancecheck(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(_by_abstract_class(ex, args[1], _class(ex, args[0])))
+def _abc_instancecheck(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(_by_abstract_class(interp, args[1], _class(interp, args[0])))
 
 
 @builtin(type.__subclasscheck__)
-def _type_subclasscheck(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(_class(ex, args[0]) in ex.world.mro(_class(ex, args[1])))
+def _type_subclasscheck(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(_class(interp, args[0]) in interp.context.mro(_class(interp, args[1])))
 
 
 @builtin(abc.ABCMeta.__subclasscheck__, _abc._abc_subclasscheck)
-def _abc_subclasscheck(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return const(_belongs(ex, _class(ex, args[1]), _class(ex, args[0])))
+def _abc_subclasscheck(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return const(_belongs(interp, _class(interp, args[1]), _class(interp, args[0])))
 
 
 @builtin(abc.ABCMeta.register)
-def _register(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def _register(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise GraphBreak("skipped", "ABCMeta.register, which protocols answer for callers in its module only")
 
 
-def _class(ex: Executor, value: Value) -> type:
+def _class(interp: Interpreter, value: Value) -> type:
     if not isinstance(value, PyValue) or not isinstance(value.obj, type):
         raise GraphBreak("unsupported_value", f"{value.describe()} as a class")
-    cls = ex.world.pin(value)
+    cls = interp.context.pin(value)
     assert isinstance(cls, type)
     return cls
 
 
-def _by_class(ex: Executor, value: Value, cls: type) -> bool:
+def _by_class(interp: Interpreter, value: Value, cls: type) -> bool:
     """`isinstance` where `cls` has no say."""
-    if cls in ex.world.mro(value.cls):
+    if cls in interp.context.mro(value.cls):
         return True
-    other = _other_class(ex, value)
-    return other is not None and cls in ex.world.mro(other)
+    other = _other_class(interp, value)
+    return other is not None and cls in interp.context.mro(other)
 
 
-def _by_abstract_class(ex: Executor, value: Value, cls: type) -> bool:
+def _by_abstract_class(interp: Interpreter, value: Value, cls: type) -> bool:
     """`isinstance` as `ABCMeta` has it: classes are asked for."""
-    if _is_subclass(ex, None, value.cls, cls):
+    if _is_subclass(interp, None, value.cls, cls):
         return True
-    other = _other_class(ex, value)
-    return other is not None and _is_subclass(ex, None, other, cls)
+    other = _other_class(interp, value)
+    return other is not None and _is_subclass(interp, None, other, cls)
 
 
-def _other_class(ex: Executor, value: Value) -> type | None:
+def _other_class(interp: Interpreter, value: Value) -> type | None:
     """What an object says its class is, where that is not its type: mocks and proxies do."""
-    world = ex.world
+    context = interp.context
     if isinstance(value, PyValue):
-        real = world.pin(value)
+        real = context.pin(value)
         shown = type(real) if isinstance(real, type) else real.__class__
         return shown if shown is not type(real) else None
-    if world.class_lookup(value.cls, "__class__") is object.__dict__["__class__"] and \
-            not isinstance(world.class_lookup(value.cls, "__getattribute__"), types.FunctionType):
+    if context.class_lookup(value.cls, "__class__") is object.__dict__["__class__"] and \
+            not isinstance(context.class_lookup(value.cls, "__getattribute__"), types.FunctionType):
         return None
-    found = ex.finish_sync(load_attr(ex, value, "__class__"))
-    return _class(ex, found) if isinstance(found, PyValue) and isinstance(found.obj, type) else None
+    found = interp.finish_sync(load_attr(interp, value, "__class__"))
+    return _class(interp, found) if isinstance(found, PyValue) and isinstance(found.obj, type) else None
 
 
-def _is_subclass(ex: Executor, value: Value | None, cls: type, of: type) -> bool:
+def _is_subclass(interp: Interpreter, value: Value | None, cls: type, of: type) -> bool:
     """`issubclass(cls, of)`; guarded."""
-    check = ex.world.class_lookup(type(of), "__subclasscheck__")
+    check = interp.context.class_lookup(type(of), "__subclasscheck__")
     if isinstance(check, types.FunctionType) and check not in _SUBCLASS_CHECKS:
-        arguments = [ex.world.const_object(of), ex.world.const_object(cls) if value is None else value]
-        return truth(ex, ex.call_sync(ex.world.const_object(check), arguments))
+        arguments = [interp.context.const_object(of), interp.context.const_object(cls) if value is None else value]
+        return truth(interp, interp.call_sync(interp.context.const_object(check), arguments))
     if value is not None and getattr(of, "_is_protocol", False):
         try:
             issubclass(cls, of)
         except TypeError as error:  # not every protocol takes part in this
-            raise ex.raise_real(error) from None
-    return _belongs(ex, cls, of)
+            raise interp.raise_real(error) from None
+    return _belongs(interp, cls, of)
 
 
-def _belongs(ex: Executor, cls: type, of: type) -> bool:
+def _belongs(interp: Interpreter, cls: type, of: type) -> bool:
     try:
-        return ex.world.is_subclass(cls, of)
+        return interp.context.is_subclass(cls, of)
     except Exception as error:  # of the program's `__subclasshook__`
-        raise ex.raise_real(error) from None
+        raise interp.raise_real(error) from None
 
 
 # -- protocols ----------------------------------------------------------------------------------------------
 
 
-def _fits_protocol(ex: Executor, value: Value, cls: type) -> bool:
+def _fits_protocol(interp: Interpreter, value: Value, cls: type) -> bool:
     """`isinstance` of a protocol: what it is by its class, or else whether the object has all members."""
-    world = ex.world
+    context = interp.context
     if cls is typing.Protocol or not getattr(cls, "_is_runtime_protocol", False):
         raise GraphBreak("unsupported_value", f"isinstance() with {cls.__qualname__}, no runtime protocol")
-    if _belongs(ex, value.cls, cls):
+    if _belongs(interp, value.cls, cls):
         return True
-    other = _other_class(ex, value)
-    if other is not None and _belongs(ex, other, cls):
+    other = _other_class(interp, value)
+    if other is not None and _belongs(interp, other, cls):
         return True
     members = SameMembers(cls, _members)
-    world.guard(constant(cls, cls.__qualname__), "python", members)
-    return all(_has_member(ex, value, name, is_method) for name, is_method in members.found.items())
+    context.guard(constant(cls, cls.__qualname__), "python", members)
+    return all(_has_member(interp, value, name, is_method) for name, is_method in members.found.items())
 
 
 def _members(cls: Any) -> dict[str, bool]:
@@ -217,30 +218,31 @@ def _members(cls: Any) -> dict[str, bool]:
     return {name: callable(getattr(cls, name, None)) for name in names}
 
 
-def _has_member(ex: Executor, value: Value, name: str, is_method: bool) -> bool:
-    world = ex.world
+def _has_member(interp: Interpreter, value: Value, name: str, is_method: bool) -> bool:
+    context = interp.context
     if sys.version_info < (3, 12):
-        return has_attr(ex, value, name) and not (
-            is_method and same_object(ex, ex.finish_sync(load_attr(ex, value, name)), NONE)
+        return has_attr(interp, value, name) and not (
+            is_method and same_object(interp, interp.finish_sync(load_attr(interp, value, name)), NONE)
         )
-    found = world.class_lookup(value.cls, name)  # from 3.12 on nothing of the object's is run: `inspect.getattr_static`
-    if found is MISSING or not is_data_descriptor(ex, found):
-        own = _own_member(ex, value, name)
+    # from 3.12 on nothing of the object's is run: `inspect.getattr_static`
+    found = context.class_lookup(value.cls, name)
+    if found is MISSING or not is_data_descriptor(interp, found):
+        own = _own_member(interp, value, name)
         if own is not None:
-            return not (is_method and same_object(ex, own, NONE))
+            return not (is_method and same_object(interp, own, NONE))
     return found is not MISSING and not (is_method and found is None)
 
 
-def _own_member(ex: Executor, value: Value, name: str) -> Value | None:
+def _own_member(interp: Interpreter, value: Value, name: str) -> Value | None:
     """What the instance's `__dict__` holds."""
     if value.cls.__dictoffset__ == 0:
         return None
-    attrs = instance_attrs(ex, value)
+    attrs = instance_attrs(interp, value)
     if attrs is None and isinstance(value, PyValue) and isinstance(value.obj, types.ModuleType):
-        attrs = ex.world.module_dict(ex.world.pin(value))
+        attrs = interp.context.module_dict(interp.context.pin(value))
     if attrs is None:
         raise GraphBreak("unsupported_value", f"isinstance() of {value.describe()} with a protocol")
-    return ex.world.dict_get(attrs, name)
+    return interp.context.dict_get(attrs, name)
 
 
 # -- tensors ------------------------------------------------------------------------------------------------
@@ -249,10 +251,10 @@ def _own_member(ex: Executor, value: Value, name: str) -> Value | None:
 _FLAGS: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
 
-def _has_flag(ex: Executor, value: TensorValue, name: str) -> bool:
-    attrs = instance_attrs(ex, value)
-    found = ex.world.dict_get(attrs, name) if attrs is not None else None
-    return found is not None and truth(ex, found)
+def _has_flag(interp: Interpreter, value: TensorValue, name: str) -> bool:
+    attrs = instance_attrs(interp, value)
+    found = interp.context.dict_get(attrs, name) if attrs is not None else None
+    return found is not None and truth(interp, found)
 
 
 def _legacy_tensor_type(value: TensorValue, cls: type) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from ...breaks import GraphBreak, Restart
+from ...breaks import GraphBreak, RestartAnalysis
 from ...guards.guard_set import MISSING
 from ...interpreter.calls import builtin, call, range_items, record
-from ...interpreter.interpreter import PUSHED, Executor, TracedException
+from ...interpreter.interpreter import PUSHED, Interpreter, TracedException
 from ...interpreter.operators import binary, compare, known_text, truth
 from ...polyfills import rest_of
 from ...values.base import (
@@ -52,14 +52,14 @@ class ListIterator(IteratorValue):
         self.of = of
         self.index = 0
 
-    def step(self, ex: Any) -> Value:
+    def step(self, interp: Any) -> Value:
         if self.index >= len(self.of.items):
             self.index = END_OF_LIST
             raise Exhausted
-        value = ex.world.force(self.of.items[self.index])
+        value = interp.context.force(self.of.items[self.index])
         self.of.items[self.index] = value
         self.index += 1
-        ex.world.writes += 1
+        interp.context.writes += 1
         return value
 
 
@@ -74,14 +74,14 @@ class ReverseIterator(IteratorValue):
         self.index = len(of.items) - 1
         self.cls = type(reversed([])) if isinstance(of, ListValue) else reversed
 
-    def step(self, ex: Any) -> Value:
+    def step(self, interp: Any) -> Value:
         if not 0 <= self.index < len(self.of.items):
             self.index = -1
             raise Exhausted
-        value = ex.world.force(self.of.items[self.index])
+        value = interp.context.force(self.of.items[self.index])
         self.of.items[self.index] = value
         self.index -= 1
-        ex.world.writes += 1
+        interp.context.writes += 1
         return value
 
 
@@ -99,16 +99,16 @@ class SequenceIterator(IteratorValue):
         self.of: Value | None = None  # what `iter` was called with, for tuples and strings
         self.size = len(items)
 
-    def step(self, ex: Any) -> Value:
+    def step(self, interp: Any) -> Value:
         if self.guarded is not None and len(self.guarded.items) != self.size:
             self.size = -1  # it stays so
-            raise ex.throw(RuntimeError, "Set changed size during iteration")
+            raise interp.throw(RuntimeError, "Set changed size during iteration")
         if self.index >= len(self.items):
             self.guarded = None
             raise Exhausted
-        value = ex.world.force(self.items[self.index])
+        value = interp.context.force(self.items[self.index])
         self.index += 1
-        ex.world.writes += 1
+        interp.context.writes += 1
         return value
 
 
@@ -118,15 +118,15 @@ class DictIterator(IteratorValue):
     __slots__ = ("_now", "_writes", "backwards", "born", "changed", "cls", "finished", "index", "keys", "kind", "of",
                  "of_real_keys")
 
-    def __init__(self, ex: Executor, of: DictValue, kind: str, backwards: bool = False) -> None:
+    def __init__(self, interp: Interpreter, of: DictValue, kind: str, backwards: bool = False) -> None:
         self.source = None
-        self.born = ex.step
+        self.born = interp.step
         self.of = of
         self.kind = kind
         self.backwards = backwards
         self.changed = False  # its size did: every further step says so
-        self._now = ex.world.dict_items(of)
-        self._writes = ex.world.writes  # as of when `_now` was what the dict holds
+        self._now = interp.context.dict_items(of)
+        self._writes = interp.context.writes  # as of when `_now` was what the dict holds
         self.keys = [key for key, _ in self._now]
         # whether the real dict has the same keys in spite of what is to be written to it
         self.of_real_keys = of.real_dict is None or len(of.real_dict) == len(self.keys) and \
@@ -135,16 +135,16 @@ class DictIterator(IteratorValue):
         self.finished = False
         self.cls = type((reversed if backwards else iter)(getattr(DictViewValue(of, kind).base(), kind)()))
 
-    def step(self, ex: Any) -> Value:
+    def step(self, interp: Any) -> Value:
         if self.finished:
             raise Exhausted
-        if ex.world.writes != self._writes or self.of.unsettled:
-            self._now = ex.world.dict_items(self.of)
+        if interp.context.writes != self._writes or self.of.unsettled:
+            self._now = interp.context.dict_items(self.of)
         now = self._now
         if len(now) != len(self.keys) or self.changed:
             ordered = issubclass(self.of.cls, collections.OrderedDict)
             self.finished, self.changed = ordered, not ordered
-            raise ex.throw(RuntimeError, "OrderedDict mutated during iteration" if ordered else
+            raise interp.throw(RuntimeError, "OrderedDict mutated during iteration" if ordered else
                            "dictionary changed size during iteration")
         if self.index >= len(self.keys):
             self.finished = True
@@ -153,13 +153,14 @@ class DictIterator(IteratorValue):
         key, value = now[place]
         if key is not self.keys[place] and key != self.keys[place]:
             # which of them a real iterator meets depends on where it is
-            raise Restart(self.born, GraphBreak("unsupported_value", "iteration over a dict that gets other keys"))
+            raise RestartAnalysis(self.born,
+                                  GraphBreak("unsupported_value", "iteration over a dict that gets other keys"))
         self.index += 1
-        ex.world.writes += 1
-        self._writes = ex.world.writes
+        interp.context.writes += 1
+        self._writes = interp.context.writes
         if self.kind == "values":
             return value
-        shown = ex.world.dict_key_value(self.of, key)
+        shown = interp.context.dict_key_value(self.of, key)
         return shown if self.kind == "keys" else TupleValue([shown, value])
 
 
@@ -173,10 +174,10 @@ class ZipIterator(IteratorValue):
         self.source = None
         self.iterators = iterators
 
-    def step(self, ex: Any) -> Value:
+    def step(self, interp: Any) -> Value:
         if not self.iterators:
             raise Exhausted
-        return TupleValue([next_sync(ex, ex.world.force(it)) for it in self.iterators])
+        return TupleValue([next_sync(interp, interp.context.force(it)) for it in self.iterators])
 
 
 class EnumerateIterator(IteratorValue):
@@ -190,10 +191,10 @@ class EnumerateIterator(IteratorValue):
         self.iterator = iterator
         self.count = count
 
-    def step(self, ex: Any) -> Value:
-        value = next_sync(ex, self.iterator)
+    def step(self, interp: Any) -> Value:
+        value = next_sync(interp, self.iterator)
         number = self.count
-        self.count = binary(ex, "ADD", number, const(1))
+        self.count = binary(interp, "ADD", number, const(1))
         return TupleValue([number, value])
 
 
@@ -208,8 +209,8 @@ class MapIterator(IteratorValue):
         self.function = function
         self.iterators = iterators
 
-    def step(self, ex: Any) -> Any:
-        return call(ex, self.function, [next_sync(ex, ex.world.force(it)) for it in self.iterators], {})
+    def step(self, interp: Any) -> Any:
+        return call(interp, self.function, [next_sync(interp, interp.context.force(it)) for it in self.iterators], {})
 
 
 class FilterIterator(IteratorValue):
@@ -223,11 +224,11 @@ class FilterIterator(IteratorValue):
         self.function = function
         self.iterator = iterator
 
-    def step(self, ex: Any) -> Value:
+    def step(self, interp: Any) -> Value:
         while True:
-            value = next_sync(ex, ex.world.force(self.iterator))
+            value = next_sync(interp, interp.context.force(self.iterator))
             plain = isinstance(self.function, ConstValue) and self.function.value is None
-            if truth(ex, value if plain else ex.call_sync(self.function, [value])):
+            if truth(interp, value if plain else interp.call_sync(self.function, [value])):
                 return value
 
 
@@ -240,65 +241,65 @@ class RestIterator(IteratorValue):
         self.source = None
         self.of = of
 
-    def step(self, ex: Any) -> Value:
-        return next_sync(ex, self.of)
+    def step(self, interp: Any) -> Value:
+        return next_sync(interp, self.of)
 
 
 @builtin(rest_of)
-def _rest_of(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _rest_of(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return args[0] if isinstance(args[0], (IteratorValue, GeneratorValue)) else RestIterator(args[0])
 
 
-def get_iter(ex: Executor, value: Value) -> Any:
+def get_iter(interp: Interpreter, value: Value) -> Any:
     """`iter(value)`: a Value or PUSHED."""
-    world = ex.world
+    context = interp.context
     if isinstance(value, (IteratorValue, GeneratorValue)):
         return value
     if isinstance(value, ArrayValue):
         from ..arrays.array_operations import iterate
 
-        return iterate(ex, value)
+        return iterate(interp, value)
     if isinstance(value, TensorValue):
         if value.traced.ndim == 0:
-            raise ex.throw(TypeError, "iteration over a 0-d tensor")
-        parts = record(ex, torch.Tensor.unbind, [value], {})
+            raise interp.throw(TypeError, "iteration over a 0-d tensor")
+        parts = record(interp, torch.Tensor.unbind, [value], {})
         return SequenceIterator(list(parts.items), type(iter([])))  # type: ignore[attr-defined]
-    found = world.class_lookup(value.cls, "__iter__")
+    found = context.class_lookup(value.cls, "__iter__")
     if isinstance(found, types.FunctionType):
         if found.__code__.co_flags & inspect.CO_GENERATOR:
-            return call(ex, world.const_object(found), [value], {})
+            return call(interp, context.const_object(found), [value], {})
         from ...polyfills.construct import checked_iterator
 
-        return call(ex, world.const_object(checked_iterator), [world.const_object(found), value], {})
-    made = builtin_iter(ex, value)
+        return call(interp, context.const_object(checked_iterator), [context.const_object(found), value], {})
+    made = builtin_iter(interp, value)
     if made is not None:
         return made
-    if found is MISSING and isinstance(world.class_lookup(value.cls, "__getitem__"), types.FunctionType):
+    if found is MISSING and isinstance(context.class_lookup(value.cls, "__getitem__"), types.FunctionType):
         from ...polyfills.construct import iterate_getitem
 
-        return call(ex, world.const_object(iterate_getitem), [value], {})
+        return call(interp, context.const_object(iterate_getitem), [value], {})
     if isinstance(value, PyValue) and isinstance(value.obj, enum.EnumMeta):
-        return SequenceIterator([world.const_object(m) for m in world.pin(value)], type(iter([])))
+        return SequenceIterator([context.const_object(m) for m in context.pin(value)], type(iter([])))
     if found is MISSING:
-        raise ex.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
+        raise interp.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
     raise GraphBreak("opaque_iterator", value.describe())
 
 
-def is_iterable(ex: Executor, value: Value) -> bool:
+def is_iterable(interp: Interpreter, value: Value) -> bool:
     """Whether `iter(value)` has something to call."""
     if isinstance(value, (IteratorValue, GeneratorValue, TensorValue)):
         return True
-    found = ex.world.class_lookup(value.cls, "__iter__")
+    found = interp.context.class_lookup(value.cls, "__iter__")
     if found is MISSING:
-        return ex.world.class_lookup(value.cls, "__getitem__") is not MISSING
+        return interp.context.class_lookup(value.cls, "__getitem__") is not MISSING
     return found is not None
 
 
-def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
+def builtin_iter(interp: Interpreter, value: Value) -> IteratorValue | None:
     """`iter` of builtin containers."""
-    world = ex.world
-    if is_boxed(value) and world.class_lookup(value.cls, "__iter__") is not MISSING:
-        plain = known_text(ex, whole_plain_part(ex, value))
+    context = interp.context
+    if is_boxed(value) and context.class_lookup(value.cls, "__iter__") is not MISSING:
+        plain = known_text(interp, whole_plain_part(interp, value))
         if isinstance(plain, ConstValue):
             made = SequenceIterator([const(c) for c in plain.value], type(iter("\u0100" if plain.cls is str else b"")))
             made.of = value
@@ -310,11 +311,11 @@ def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
         made.of = value
         return made
     if isinstance(value, RangeValue):
-        return SequenceIterator(list(range_items(ex, value)), type(iter(range(0))))
+        return SequenceIterator(list(range_items(interp, value)), type(iter(range(0))))
     if isinstance(value, DictValue):
-        return DictIterator(ex, value, "keys")
+        return DictIterator(interp, value, "keys")
     if isinstance(value, DictViewValue):
-        return DictIterator(ex, value.of, value.kind)
+        return DictIterator(interp, value.of, value.kind)
     if isinstance(value, SetValue):
         from .sets import ordered
 
@@ -326,76 +327,76 @@ def builtin_iter(ex: Executor, value: Value) -> IteratorValue | None:
     return None
 
 
-def get_iter_sync(ex: Executor, value: Value) -> Value:
-    return ex.finish_sync(get_iter(ex, value))
+def get_iter_sync(interp: Interpreter, value: Value) -> Value:
+    return interp.finish_sync(get_iter(interp, value))
 
 
-def next_value(ex: Executor, iterator: Value) -> Any:
+def next_value(interp: Interpreter, iterator: Value) -> Any:
     """`next(iterator)`: a Value, or PUSHED; raises `Exhausted` at the end. A pushed generator frame that returns
     raises StopIteration in the traced program: opcode handlers that want to see the end use `resume_generator`."""
     if isinstance(iterator, IteratorValue):
-        return iterator.step(ex)
-    found = ex.world.class_lookup(iterator.cls, "__next__")
+        return iterator.step(interp)
+    found = interp.context.class_lookup(iterator.cls, "__next__")
     if isinstance(found, types.FunctionType):
-        return call(ex, ex.world.const_object(found), [iterator], {})
+        return call(interp, interp.context.const_object(found), [iterator], {})
     if found is MISSING:
-        raise ex.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
+        raise interp.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
     raise GraphBreak("opaque_iterator", iterator.describe())
 
 
-def next_sync(ex: Executor, iterator: Value) -> Value:
+def next_sync(interp: Interpreter, iterator: Value) -> Value:
     """`next(iterator)`, waiting for it; raises `Exhausted` at the end."""
     from .generators import resume_sync
 
     if isinstance(iterator, GeneratorValue):
-        return resume_sync(ex, iterator)
+        return resume_sync(interp, iterator)
     try:
-        result = next_value(ex, iterator)
-        return ex.finish_sync(result) if result is PUSHED else result
+        result = next_value(interp, iterator)
+        return interp.finish_sync(result) if result is PUSHED else result
     except TracedException as error:
         if issubclass(error.value.cls, StopIteration) and not isinstance(iterator, IteratorValue):
             raise Exhausted from None
         raise
 
 
-def each(ex: Executor, value: Value, hinted: bool = False) -> Iterator[Value]:
+def each(interp: Interpreter, value: Value, hinted: bool = False) -> Iterator[Value]:
     """The items of an iterable one by one, for C functions that use each before they ask for the next: what yields them
     sees it. `hinted` says that they ask for its length first, to make room."""
     if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple, torch.Size):
-        value.items[:] = [ex.world.force(v) for v in value.items]
+        value.items[:] = [interp.context.force(v) for v in value.items]
         yield from list(value.items)
         return
-    iterator = get_iter_sync(ex, value)
+    iterator = get_iter_sync(interp, value)
     if hinted:
-        _ask_length(ex, value)
+        _ask_length(interp, value)
     while True:
         try:
-            item = next_sync(ex, iterator)
+            item = next_sync(interp, iterator)
         except Exhausted:
             return
         yield item
 
 
-def iterate(ex: Executor, value: Value, hinted: bool = False) -> list[Value]:
+def iterate(interp: Interpreter, value: Value, hinted: bool = False) -> list[Value]:
     """All the items of an iterable, as C functions such as `list()` take them."""
-    return list(each(ex, value, hinted))
+    return list(each(interp, value, hinted))
 
 
-def _ask_length(ex: Executor, value: Value) -> None:
+def _ask_length(interp: Interpreter, value: Value) -> None:
     """`operator.length_hint(value)`, where that is code of the program's."""
     for name in ("__len__", "__length_hint__"):
-        found = ex.world.class_lookup(value.cls, name)
+        found = interp.context.class_lookup(value.cls, name)
         if isinstance(found, types.FunctionType):
             try:
-                hint = ex.call_sync(ex.world.const_object(found), [value])
+                hint = interp.call_sync(interp.context.const_object(found), [value])
             except TracedException as error:
                 if issubclass(error.value.cls, TypeError):
                     continue
                 raise
             if not (isinstance(hint, ConstValue) and hint.value is NotImplemented):
                 if not issubclass(hint.cls, int) and name == "__length_hint__":
-                    raise ex.throw(TypeError, f"{name} must be an integer, not {hint.cls.__name__}")
+                    raise interp.throw(TypeError, f"{name} must be an integer, not {hint.cls.__name__}")
                 if issubclass(hint.cls, int):
-                    if truth(ex, ex.finish_sync(compare(ex, "<", hint, const(0)))):
-                        raise ex.throw(ValueError, f"{name}() should return >= 0")
+                    if truth(interp, interp.finish_sync(compare(interp, "<", hint, const(0)))):
+                        raise interp.throw(ValueError, f"{name}() should return >= 0")
                     return

@@ -13,17 +13,17 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...interpreter.calls import CODE_MODELS, builtin, call
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import DictValue, FunctionValue, PyValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]
 
 
-def _free(ex: Executor, fn: FunctionValue, name: str) -> Value:
+def _free(interp: Interpreter, fn: FunctionValue, name: str) -> Value:
     """What a closure variable of a function holds."""
     cell = (fn.closure or [])[fn.code.co_freevars.index(name)]
-    content = ex.world.cell_content(ex.world.force(cell))  # type: ignore[arg-type]
+    content = interp.context.cell_content(interp.context.force(cell))  # type: ignore[arg-type]
     assert isinstance(content, Value)
     return content
 
@@ -33,7 +33,7 @@ def _free(ex: Executor, fn: FunctionValue, name: str) -> Value:
 
 def _makes_classes(function: Any) -> None:
     @builtin(function)
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise GraphBreak("local_class", f"{function.__qualname__}() writes the code of a class")
 
 
@@ -44,21 +44,21 @@ for _function in (typing.NamedTuple, enum.EnumMeta._create_):
 # -- singledispatch -------------------------------------------------------------------------------------------
 
 
-def _dispatch(ex: Executor, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
+def _dispatch(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
     """`generic.dispatch(cls)`: found in the registry, which is guarded; the cache beside it is nobody's business."""
-    registry = _free(ex, fn, "registry")
+    registry = _free(interp, fn, "registry")
     if not isinstance(registry, DictValue) or registry.real_dict is None or registry.log or len(args) != 1 or \
             not isinstance(args[0], PyValue):
         raise GraphBreak("unsupported_call", "functools.singledispatch")
-    cls = ex.world.pin(args[0])
-    ex.world.dict_complete(registry)
+    cls = interp.context.pin(args[0])
+    interp.context.dict_complete(registry)
     if any(isinstance(key, abc.ABCMeta) for key in registry.real_dict):
-        ex.world.guard(constant(abc, "abc"), "python", _SameAbstractClasses())
+        interp.context.guard(constant(abc, "abc"), "python", _SameAbstractClasses())
     try:
         found = registry.real_dict.get(cls) or functools._find_impl(cls, registry.real_dict)  # type: ignore[attr-defined]
     except RuntimeError as error:  # two abstract classes fit
-        raise ex.raise_real(error) from None
-    return next(v for key, v in ex.world.dict_items(registry) if registry.real_dict[key] is found)
+        raise interp.raise_real(error) from None
+    return next(v for key, v in interp.context.dict_items(registry) if registry.real_dict[key] is found)
 
 
 class _SameAbstractClasses:
@@ -78,8 +78,8 @@ CODE_MODELS[id(_GENERIC.dispatch.__code__)] = _dispatch
 # -- reprs that notice when they meet themselves --------------------------------------------------------------
 
 
-def _repr(ex: Executor, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
-    return call(ex, _free(ex, fn, "user_function"), args, kwargs)
+def _repr(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
+    return call(interp, _free(interp, fn, "user_function"), args, kwargs)
 
 
 _DECORATED = [decorate(lambda self: "") for decorate in (

@@ -3,8 +3,8 @@
 What an iterator of a known C type gives next is read without taking it: `Ahead(k)` is the item that comes after `k`
 others, a place like any other, with guards of its own. So code compiled for one step of a loop serves all its steps,
 however far the iterator has come. The steps themselves are taken on the real iterators by the code that stands for the
-frame (`World.steps`), in the program's order, before it makes any other change: the code of other functions, which may
-hold the same iterator, finds it where the program left it.
+frame (`TraceContext.steps`), in the program's order, before it makes any other change: the code of other functions,
+which may hold the same iterator, finds it where the program left it.
 
 `zip`, `map` and `filter` have no place of their own, only those of the iterators that they go over; an `enumerate`
 counts, so that it is the one to be advanced.
@@ -25,8 +25,8 @@ from ...values.base import Exhausted, IteratorValue, Lazy, Value
 from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
-    from ...interpreter.trace_context import World
+    from ...interpreter.interpreter import Interpreter
+    from ...interpreter.trace_context import TraceContext
 
 
 # -- what a real iterator says about itself -----------------------------------------------------------------------
@@ -210,33 +210,33 @@ class LiveIterator(IteratorValue):
         self.taken = 0
         self.ended = False
 
-    def step(self, ex: Executor) -> Value:
-        world = ex.world
+    def step(self, interp: Interpreter) -> Value:
+        context = interp.context
         if self.ended:
             raise Exhausted
-        if self._is_finished(world):
+        if self._is_finished(context):
             self.ended = True
             raise Exhausted
         assert self.source is not None
-        if not self.taken and world.may_break and world.history.varies((self.source.key(), "end")):
+        if not self.taken and context.may_break and context.history.varies((self.source.key(), "end")):
             raise GraphBreak("opaque_iterator", f"{self.describe()}, which has another number of items at each call")
         place = slot(self.source, _ahead(self.taken))
         try:
             item = place.step[1].__get__(self.real)
         except StopIteration:
-            self._end(world)
+            self._end(context)
             raise Exhausted from None
         except RuntimeError as error:
             raise GraphBreak("opaque_iterator", f"{self.describe()}: {error}") from None
-        guards = len(world.guards)
-        value = world.wrap(item, place)
-        if len(world.guards) == guards:
-            world.guard(place, "python", id)  # which is true of anything: there is an item
+        guards = len(context.guards)
+        value = context.wrap(item, place)
+        if len(context.guards) == guards:
+            context.guard(place, "python", id)  # which is true of anything: there is an item
         self.taken += 1
-        take(world, self)
+        take(context, self)
         return value
 
-    def _is_finished(self, world: World) -> bool:
+    def _is_finished(self, context: TraceContext) -> bool:
         """Whether it was finished before; looks after what it goes over."""
         find = _CONTAINERS.get(self.cls)
         if find is None:
@@ -244,10 +244,10 @@ class LiveIterator(IteratorValue):
         container = find(self.real)
         assert self.source is not None
         if container is None:
-            world.guard(slot(self.source, _FINISHED), "id", True)
+            context.guard(slot(self.source, _FINISHED), "id", True)
             return True
-        value = world.value_of(container)
-        if value is not None and world.has_changed(value):
+        value = context.value_of(container)
+        if value is not None and context.has_changed(value):
             raise GraphBreak("opaque_iterator", f"{self.describe()}: what it goes over was changed")
         return False
 
@@ -258,12 +258,12 @@ class LiveIterator(IteratorValue):
         assert self.source is not None
         return None if real is None else (real, slot(self.source, _OVER))
 
-    def _end(self, world: World) -> None:
+    def _end(self, context: TraceContext) -> None:
         assert self.source is not None
-        world.need((self.source.key(), "end"), self.taken, f"all of {self.source}")
-        world.guard(slot(self.source, _ends(self.taken)), "id", True)
+        context.need((self.source.key(), "end"), self.taken, f"all of {self.source}")
+        context.guard(slot(self.source, _ends(self.taken)), "id", True)
         self.ended = True
-        take(world, self)
+        take(context, self)
 
 
 class LiveEnumerate(EnumerateIterator):
@@ -271,26 +271,26 @@ class LiveEnumerate(EnumerateIterator):
 
     __slots__ = ()
 
-    def step(self, ex: Executor) -> Value:
-        world = ex.world
-        self.count = world.force(self.count)
-        inner = world.force(self.iterator)
-        outer, world.steps = world.steps, []  # the real one advances those below it
+    def step(self, interp: Interpreter) -> Value:
+        context = interp.context
+        self.count = context.force(self.count)
+        inner = context.force(self.iterator)
+        outer, context.steps = context.steps, []  # the real one advances those below it
         try:
             self.iterator = inner
-            return EnumerateIterator.step(self, ex)
+            return EnumerateIterator.step(self, interp)
         finally:
-            world.steps = outer
-            take(world, self)
+            context.steps = outer
+            take(context, self)
 
 
-def take(world: World, iterator: Value) -> None:
+def take(context: TraceContext, iterator: Value) -> None:
     """Note a step to be taken on a real iterator."""
-    world.touch(iterator)
-    world.steps.append(iterator)
+    context.touch(iterator)
+    context.steps.append(iterator)
 
 
-def wrap_iterator(world: World, obj: Any, cls: type, source: Source) -> Value | None:
+def wrap_iterator(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
     """The Value of a live iterator, or None for those that tracing cannot look into."""
     if cls in _READERS:
         return LiveIterator(obj, source) if cls is not reversed or _goes_over_tuple(obj) else None
@@ -300,7 +300,7 @@ def wrap_iterator(world: World, obj: Any, cls: type, source: Source) -> Value | 
     if len(state) > 2 or cls is enumerate and not _is_plain(state[1][0]):
         return None
     path = slot(source, _PARTS)
-    world.guard(path, "len", len(state[1]))
+    context.guard(path, "len", len(state[1]))
     parts: list[Any] = [Lazy(part, index(path, i)) for i, part in enumerate(state[1])]
     made: IteratorValue
     if cls is zip:
@@ -308,7 +308,7 @@ def wrap_iterator(world: World, obj: Any, cls: type, source: Source) -> Value | 
     elif cls is enumerate:
         made = LiveEnumerate(*parts)
     else:
-        function = world.force(parts[0])
+        function = context.force(parts[0])
         made = MapIterator(function, parts[1:]) if cls is map else FilterIterator(function, parts[1])
     made.source = source
     return made

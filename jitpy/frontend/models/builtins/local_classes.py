@@ -2,8 +2,8 @@
 
 While tracing, such a class is a real one, its *twin*: bases, slots and name are the program's, so that method
 resolution, layout and `isinstance` are CPython's. What the twin holds are stand-ins of the right type (a function that
-nobody calls for a function, an instance that nobody initialised for a descriptor of the program's); `World.made` leads
-from them, and from the twin, to the Values. Writes to the class are made to the twin.
+nobody calls for a function, an instance that nobody initialised for a descriptor of the program's);
+`TraceContext.made` leads from them, and from the twin, to the Values. Writes to the class are made to the twin.
 
 Each call of the compiled code makes a class of its own, where one is needed, as the twin was in the end. The hooks of
 `type.__new__` (`__set_name__`, `__init_subclass__`) are traced as the calls that they are (`polyfills/classes.py`), so
@@ -26,8 +26,8 @@ from ...codegen.frame_code import Emitter, builds
 from ...guards.guard_set import MISSING
 from ...interpreter.calls import builtin, call, make_frame
 from ...interpreter.constant_folding import NotConstant, deep_constant
-from ...interpreter.interpreter import PUSHED, Executor
-from ...interpreter.trace_context import World
+from ...interpreter.interpreter import PUSHED, Interpreter
+from ...interpreter.trace_context import TraceContext
 from ...polyfills import classes as polyfills
 from ...values.base import (
     NONE,
@@ -94,85 +94,85 @@ def new_class(meta: type, name: str, bases: tuple[type, ...], fixed: dict[str, A
 _set_bases = type.__dict__["__bases__"].__set__  # type: ignore[attr-defined]
 
 
-def forget_twins(world: World) -> None:
+def forget_twins(context: TraceContext) -> None:
     """Take the twins of a capture from the subclasses of their bases, where the program would find them."""
-    for value in reversed(world.made.values()):
+    for value in reversed(context.made.values()):
         if isinstance(value, ClassValue):
             with contextlib.suppress(TypeError):  # layouts differ: it goes with the next collection
                 _set_bases(value.obj, (_Quiet,))
 
 
-def stand_in(ex: Executor, value: Value) -> Any:
+def stand_in(interp: Interpreter, value: Value) -> Any:
     """The real object that stands for a Value in a twin."""
-    world = ex.world
+    context = interp.context
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, PyValue):
-        return world.pin(value)
-    found = world.stand_ins.get(id(value))
+        return context.pin(value)
+    found = context.stand_ins.get(id(value))
     if found is None:
-        found = world.stand_ins[id(value)] = _new_stand_in(ex, value)
-        world.adopt(found, value)
+        found = context.stand_ins[id(value)] = _new_stand_in(interp, value)
+        context.adopt(found, value)
     return found
 
 
-def _new_stand_in(ex: Executor, value: Value) -> Any:
+def _new_stand_in(interp: Interpreter, value: Value) -> Any:
     if isinstance(value, FunctionValue):
-        return _function_stand_in(ex, value)
+        return _function_stand_in(interp, value)
     if isinstance(value, TupleValue) and value.cls is tuple and value.items:
         try:
-            return deep_constant(ex, value)
+            return deep_constant(interp, value)
         except NotConstant:
             return _Anything()
-    if isinstance(value, MethodValue) or not ex.world.has_slot(value.cls, *_DESCRIPTOR_METHODS):
+    if isinstance(value, MethodValue) or not interp.context.has_slot(value.cls, *_DESCRIPTOR_METHODS):
         return _Anything()
     if type(value) is ObjectValue and value.cls.__new__ is object.__new__ and value.cls is not dataclasses.Field:
         return object.__new__(value.cls)
     raise GraphBreak("local_class", f"{value.describe()} as an attribute")
 
 
-def _function_stand_in(ex: Executor, value: FunctionValue) -> types.FunctionType:
+def _function_stand_in(interp: Interpreter, value: FunctionValue) -> types.FunctionType:
     made = types.FunctionType(_stand_in_function.__code__, {}, value.name)
     made.__qualname__ = value.qualname
     constants = value.code.co_consts
     made.__doc__ = constants[0] if constants and isinstance(constants[0], str) else None
     if value.attrs is not None:
-        abstract = ex.world.dict_get(value.attrs, "__isabstractmethod__")
+        abstract = interp.context.dict_get(value.attrs, "__isabstractmethod__")
         if isinstance(abstract, ConstValue):
             made.__isabstractmethod__ = abstract.value  # type: ignore[attr-defined]
     return made
 
 
 @builtin(polyfills.make_class)
-def make_class(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def make_class(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """`type.__new__(meta, name, bases, namespace)` without the hooks."""
     meta_value, name, bases_value, namespace = args
     if not isinstance(meta_value, PyValue) or not isinstance(name, ConstValue) or type(name.value) is not str or \
             not isinstance(bases_value, TupleValue) or not isinstance(namespace, DictValue):
         raise GraphBreak("local_class", "arguments of type.__new__")
-    world = ex.world
-    meta = world.pin(meta_value)
-    bases = tuple(_base(ex, world.force(b)) for b in bases_value.items)
-    if world.class_lookup(meta, "mro") is not type.__dict__["mro"]:
+    context = interp.context
+    meta = context.pin(meta_value)
+    bases = tuple(_base(interp, context.force(b)) for b in bases_value.items)
+    if context.class_lookup(meta, "mro") is not type.__dict__["mro"]:
         raise GraphBreak("local_class", f"{meta.__qualname__}.mro")
     for slot in ("__eq__", "__hash__", "__subclasses__"):
-        if isinstance(world.class_lookup(meta, slot), types.FunctionType):
+        if isinstance(context.class_lookup(meta, slot), types.FunctionType):
             raise GraphBreak("local_class", f"{meta.__qualname__}.{slot}")
-    attributes = dict(world.dict_items(namespace))
+    attributes = dict(context.dict_items(namespace))
     if not all(type(key) is str for key in attributes):
         raise GraphBreak("local_class", "a namespace with keys other than strings")
     cells = [attributes.pop(key, None) for key in ("__classcell__", "__classdictcell__")]
     if "__module__" not in attributes:
-        attributes["__module__"] = module_of_caller(ex)
+        attributes["__module__"] = module_of_caller(interp)
     fixed: dict[str, Any] = {}
     for key in _FIXED:
         if key in attributes:
             try:
-                fixed[key] = deep_constant(ex, attributes[key])
+                fixed[key] = deep_constant(interp, attributes[key])
             except NotConstant:
                 raise GraphBreak("local_class", f"{key} that is no constant") from None
     for key in attributes:
-        on_meta = world.class_lookup(meta, key)
+        on_meta = context.class_lookup(meta, key)
         if on_meta is not MISSING and hasattr(type(on_meta), "__set__") and key not in vars(type):
             raise GraphBreak("local_class", f"an attribute by the name of {on_meta!r} of its metaclass")
     try:
@@ -180,127 +180,127 @@ def make_class(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
     except (TypeError, ValueError) as error:
         if any("__init_subclass__" in vars(base) for cls in bases for base in cls.__mro__ if base is not object):
             raise GraphBreak("local_class", str(error)) from None
-        raise ex.raise_real(error) from None
-    world.writes += 1
+        raise interp.raise_real(error) from None
+    context.writes += 1
     value = ClassValue(twin, tuple(attributes))
-    world.adopt(twin, value)
+    context.adopt(twin, value)
     for key, item in attributes.items():
         if key in _FIXED:
             continue
         if key in ("__new__", "__init_subclass__", "__class_getitem__") and isinstance(item, FunctionValue):
-            item = _descriptor(ex, staticmethod if key == "__new__" else classmethod, [item])
-        type.__setattr__(twin, key, stand_in(ex, item))
+            item = _descriptor(interp, staticmethod if key == "__new__" else classmethod, [item])
+        type.__setattr__(twin, key, stand_in(interp, item))
     for cell, content in zip(cells, (value, namespace), strict=True):
         if isinstance(cell, CellValue):
             cell.content = content
     return value
 
 
-def _base(ex: Executor, value: Value) -> type:
-    base = ex.world.pin(value) if isinstance(value, PyValue) else None
+def _base(interp: Interpreter, value: Value) -> type:
+    base = interp.context.pin(value) if isinstance(value, PyValue) else None
     if not isinstance(base, type):
         raise GraphBreak("local_class", f"a base that is no class: {value.describe()}")
     return base
 
 
-def module_of_caller(ex: Executor) -> Value:
-    frame = next(frame for frame in reversed(ex.frames) if "polyfills" not in frame.code.co_filename)
-    return ex.world.dict_get(frame.globals, "__name__") or NONE
+def module_of_caller(interp: Interpreter) -> Value:
+    frame = next(frame for frame in reversed(interp.frames) if "polyfills" not in frame.code.co_filename)
+    return interp.context.dict_get(frame.globals, "__name__") or NONE
 
 
 @builtin(polyfills.set_name_hooks)
-def set_name_hooks(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
-    world = ex.world
+def set_name_hooks(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
+    context = interp.context
     twin = args[0].obj  # type: ignore[attr-defined]
     found: list[Value] = []
     for key, raw in vars(twin).items():
-        hook = world.class_lookup(type(raw), "__set_name__")
+        hook = context.class_lookup(type(raw), "__set_name__")
         if hook is MISSING or type(raw) is property:  # properties learn their name, from 3.13 on, in C
             continue
         if type(raw) is dataclasses.Field and not hasattr(type(raw.default), "__set_name__"):
             continue
-        value = world.const_object(raw)
+        value = context.const_object(raw)
         if not isinstance(hook, types.FunctionType) or not isinstance(value, ObjectValue):
             raise GraphBreak("local_class", f"{type(raw).__name__}.__set_name__")
-        found.append(TupleValue([MethodValue(world.const_object(hook), value), const(key)]))
+        found.append(TupleValue([MethodValue(context.const_object(hook), value), const(key)]))
     return TupleValue(found)
 
 
 @builtin(polyfills.run_class_body)
-def run_class_body(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def run_class_body(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     body, namespace = args
     if not isinstance(body, FunctionValue):
         raise GraphBreak("local_class", body.describe())
-    frame = make_frame(ex, body, [], {})
+    frame = make_frame(interp, body, [], {})
     frame.namespace = namespace
-    frame.finish = lambda ex, value: ex.frames[-1].push(value)
-    ex.push_frame(frame)
+    frame.finish = lambda interp, value: interp.frames[-1].push(value)
+    interp.push_frame(frame)
     return PUSHED
 
 
 @builtin(polyfills.prepare)
-def prepare(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def prepare(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     from ...interpreter.attributes import load_attr
 
     meta, name, bases, keywords = args
     if isinstance(meta, PyValue) and isinstance(meta.obj, type):
-        found = ex.world.class_lookup(ex.world.pin(meta), "__prepare__")
+        found = interp.context.class_lookup(interp.context.pin(meta), "__prepare__")
         if found is type.__dict__["__prepare__"]:
             return DictValue()
-        hook = ex.finish_sync(load_attr(ex, meta, "__prepare__"))
+        hook = interp.finish_sync(load_attr(interp, meta, "__prepare__"))
         assert isinstance(keywords, DictValue)
-        return call(ex, hook, [name, bases], dict(ex.world.dict_items(keywords)))
+        return call(interp, hook, [name, bases], dict(interp.context.dict_items(keywords)))
     raise GraphBreak("local_class", f"metaclass {meta.describe()}")
 
 
 @builtin(type.__prepare__)
-def type_prepare(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def type_prepare(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     return DictValue()
 
 
 @builtin(type.__new__)
-def type_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return call(ex, ex.world.const_object(polyfills.new_type), args, kwargs)
+def type_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return call(interp, interp.context.const_object(polyfills.new_type), args, kwargs)
 
 
 @builtin(type.__init__, object.__init_subclass__)
-def nothing_else(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def nothing_else(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """`type.__init__` looks at nothing; `object.__init_subclass__` takes no arguments."""
     if kwargs and (not args or not isinstance(args[0], PyValue)):
         name = args[0].describe() if args else "object"
-        raise ex.throw(TypeError, f"{name}.__init_subclass__() takes no keyword arguments")
+        raise interp.throw(TypeError, f"{name}.__init_subclass__() takes no keyword arguments")
     return NONE
 
 
 @builtin(type.__call__)
-def type_call(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def type_call(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     from ...interpreter.calls import instantiate
 
     if not args or not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
         raise GraphBreak("unsupported_call", "type.__call__")
-    return instantiate(ex, args[0], ex.world.pin(args[0]), args[1:], kwargs)
+    return instantiate(interp, args[0], interp.context.pin(args[0]), args[1:], kwargs)
 
 
 # -- descriptors --------------------------------------------------------------------------------------------
 
 
-def _descriptor(ex: Executor, kind: type, args: Args, kwargs: Kwargs | None = None) -> Value:
+def _descriptor(interp: Interpreter, kind: type, args: Args, kwargs: Kwargs | None = None) -> Value:
     """`property(...)`, `staticmethod(...)` or `classmethod(...)`."""
     names = ("fget", "fset", "fdel", "doc")
     parts = dict(zip(names, args, strict=False)) | (kwargs or {})
     positional = [parts.get(name, NONE) for name in names] if kind is property else list(args)
-    made = kind(*(stand_in(ex, value) for value in positional))
+    made = kind(*(stand_in(interp, value) for value in positional))
     value = DescriptorValue(made, positional)
-    ex.world.adopt(made, value)
+    interp.context.adopt(made, value)
     return value
 
 
 def _makes(kind: type) -> None:
     @builtin(kind)
-    def make(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    def make(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         if kind is not property and (len(args) != 1 or kwargs):
             raise GraphBreak("unsupported_call", f"{kind.__name__}()")
-        return _descriptor(ex, kind, args, kwargs)
+        return _descriptor(interp, kind, args, kwargs)
 
 
 for _kind in (property, staticmethod, classmethod):
@@ -309,14 +309,14 @@ for _kind in (property, staticmethod, classmethod):
 
 def _changes(method: Any, position: int) -> None:
     @builtin(method)
-    def change(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+    def change(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         """`property.setter(f)` and its like: another property."""
         old = args[0]
         if not isinstance(old, DescriptorValue) or type(old.obj) is not property or len(args) != 2:
             raise unsupported(old, f".{method.__name__}()")
         parts = list(old.args)
         parts[position] = args[1]
-        return _descriptor(ex, property, parts)
+        return _descriptor(interp, property, parts)
 
 
 for _position, _method in enumerate((property.getter, property.setter, property.deleter)):
@@ -326,54 +326,54 @@ for _position, _method in enumerate((property.getter, property.setter, property.
 # -- attributes ---------------------------------------------------------------------------------------------
 
 
-def store_class_attr(ex: Executor, value: ClassValue, name: str, new: Value | None) -> Any:
+def store_class_attr(interp: Interpreter, value: ClassValue, name: str, new: Value | None) -> Any:
     """`cls.name = new`, or `del cls.name` where `new` is None."""
-    world = ex.world
+    context = interp.context
     twin = value.obj
-    hook = world.class_lookup(type(twin), "__delattr__" if new is None else "__setattr__")
+    hook = context.class_lookup(type(twin), "__delattr__" if new is None else "__setattr__")
     if isinstance(hook, types.FunctionType):
-        return call(ex, world.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
-    return set_class_attr(ex, value, name, new)
+        return call(interp, context.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
+    return set_class_attr(interp, value, name, new)
 
 
-def set_class_attr(ex: Executor, value: ClassValue, name: str, new: Value | None) -> Any:
+def set_class_attr(interp: Interpreter, value: ClassValue, name: str, new: Value | None) -> Any:
     """As `store_class_attr`, without hooks of the metaclass."""
     twin = value.obj
     if value.before is not None:
         raise GraphBreak("local_class", f"{twin.__name__}.{name} = ... behind what wrote its methods")
-    on_meta = ex.world.class_lookup(type(twin), name)
+    on_meta = interp.context.class_lookup(type(twin), name)
     own = vars(twin).get(name, MISSING)
     if on_meta is not MISSING and hasattr(type(on_meta), "__set__") and name not in ("__doc__", "__module__") or \
             type(own) is types.MemberDescriptorType or name in _FIXED and not isinstance(new, ConstValue):
         raise unsupported(value, f".{name} = ...")
     if new is None and own is MISSING:
-        raise ex.throw(AttributeError, f"type object {twin.__name__!r} has no attribute {name!r}"
-                       if ex.world.class_lookup(twin, name) is MISSING else name)
-    ex.world.writes += 1
-    ex.world.touches += 1
+        raise interp.throw(AttributeError, f"type object {twin.__name__!r} has no attribute {name!r}"
+                       if interp.context.class_lookup(twin, name) is MISSING else name)
+    interp.context.writes += 1
+    interp.context.touches += 1
     if new is None:
         type.__delattr__(twin, name)
     else:
-        type.__setattr__(twin, name, stand_in(ex, new))
+        type.__setattr__(twin, name, stand_in(interp, new))
     return None
 
 
 @builtin(type.__setattr__)
-def type_setattr(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def type_setattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     cls, name, new = args
     if not isinstance(cls, PyValue) or not isinstance(cls.obj, type) or not isinstance(name, ConstValue):
         raise unsupported(cls, ".__setattr__()")
     if isinstance(cls, ClassValue):
-        set_class_attr(ex, cls, name.value, new)
+        set_class_attr(interp, cls, name.value, new)
         return NONE
-    done = class_writes.set_class_attr(ex, cls, name.value, new)
+    done = class_writes.set_class_attr(interp, cls, name.value, new)
     if done is not None:
-        ex.finish_sync(done)  # a setter of the metaclass
+        interp.finish_sync(done)  # a setter of the metaclass
     return NONE
 
 
 @builtin(_abc._abc_init)
-def abc_init(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def abc_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """What `ABCMeta` does to a new class: which methods are abstract."""
     cls = args[0]
     if not isinstance(cls, ClassValue) or any(type(raw).__module__ != "builtins" and hasattr(type(raw), "__get__")
@@ -385,7 +385,7 @@ def abc_init(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
 
 
 @builtin(type(torch.autograd.Function).__init__)
-def autograd_function_init(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def autograd_function_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """What the metaclass of autograd functions does to a new one: a class of its nodes, with the next number."""
     cls = args[0]
     if not isinstance(cls, ClassValue):
@@ -406,7 +406,7 @@ def _make_node_class(cls: type) -> None:
 def _build_class(emitter: Emitter, value: ClassValue) -> None:
     """A class as the twin is now."""
     twin = value.obj
-    world: World = emitter.world
+    context: TraceContext = emitter.context
     completed = {name for names in value.completions.values() for name in names}
     attributes = {key: raw for key, raw in (vars(twin) if value.before is None else value.before).items()
                   if key not in completed and not _is_layout(twin, key, raw)}
@@ -417,7 +417,7 @@ def _build_class(emitter: Emitter, value: ClassValue) -> None:
         slots = attributes["__slots__"]
         fixed["__slots__"] = slots if isinstance(slots, (str, tuple)) else tuple(_slot_names(twin))
     names = tuple(key for key in value.names if key in attributes or key == "__qualname__")
-    bases = emitter.parts(value, [world.const_object(base) for base in twin.__bases__])
+    bases = emitter.parts(value, [context.const_object(base) for base in twin.__bases__])
     if bases is None:
         emitter.load(value)
         return
@@ -427,7 +427,7 @@ def _build_class(emitter: Emitter, value: ClassValue) -> None:
     for key, raw in attributes.items():
         by_itself = raw is None and key in ("__doc__", "__hash__") and key not in value.names
         if key not in fixed and not by_itself:
-            item = world.const_object(raw)
+            item = context.const_object(raw)
             emitter.call(type.__setattr__, lambda: emitter.load(value), lambda key=key: emitter.const(key),
                          lambda item=item: emitter.load(item))
             emitter.emit("POP_TOP")

@@ -9,7 +9,7 @@ from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...interpreter.calls import BUILTINS, builtin, call
 from ...interpreter.hash_keys import key_of
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import (
     NONE,
     ConstValue,
@@ -32,61 +32,62 @@ _ORDERED = collections.OrderedDict
 
 
 @builtin(dict)
-def make_dict(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_dict(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     made = DictValue()
-    dict_update(ex, [made, *args], kwargs)
+    dict_update(interp, [made, *args], kwargs)
     return made
 
 
 
-def _dict(ex: Executor, args: Args) -> DictValue:
+def _dict(interp: Interpreter, args: Args) -> DictValue:
     if not isinstance(args[0], DictValue):
         raise unsupported(args[0], "a dict method")
     return args[0]
 
 
 @builtin(dict.__init__, _ORDERED.__init__)
-def dict_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def dict_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) > 2:
-        what = "expected at most 1 arguments" if issubclass(_dict(ex, args).cls, _ORDERED) else \
+        what = "expected at most 1 arguments" if issubclass(_dict(interp, args).cls, _ORDERED) else \
             "dict expected at most 1 argument"
-        raise ex.throw(TypeError, f"{what}, got {len(args) - 1}")
-    return dict_update(ex, args, kwargs)
+        raise interp.throw(TypeError, f"{what}, got {len(args) - 1}")
+    return dict_update(interp, args, kwargs)
 
 
 @builtin(dict.update, _ORDERED.update)
-def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     from ...interpreter.attributes import has_attr, load_attr
     from ...interpreter.subscripts import get_item, set_item
 
-    target = _dict(ex, args)
-    world = ex.world
+    target = _dict(interp, args)
+    context = interp.context
     # dict's own methods never call an overridden `__setitem__`; those of OrderedDict do
     plain = not issubclass(target.cls, _ORDERED) or \
-        world.class_lookup(target.cls, "__setitem__") is _ORDERED.__setitem__
+        context.class_lookup(target.cls, "__setitem__") is _ORDERED.__setitem__
 
     def put(key: Value, value: Value) -> None:
         if plain:
-            world.dict_set(target, key_of(ex, key), value, key)
+            context.dict_set(target, key_of(interp, key), value, key)
         else:
-            ex.finish_sync(set_item(ex, target, key, value))
+            interp.finish_sync(set_item(interp, target, key, value))
 
     if len(args) > 1:
         other = args[1]
         if isinstance(other, DictValue) and other.cls.__iter__ in (dict.__iter__, _ORDERED.__iter__):
-            for key, value in world.dict_items(other):
-                put(world.dict_key_value(other, key), value)
+            for key, value in context.dict_items(other):
+                put(context.dict_key_value(other, key), value)
         elif isinstance(other, ObjectValue) and not isinstance(other, (ListValue, TupleValue, SetValue)) and \
-                has_attr(ex, other, "keys"):
-            for key in each(ex, ex.finish_sync(call(ex, load_attr(ex, other, "keys"), [], {}))):
-                put(key, ex.finish_sync(get_item(ex, other, key)))
+                has_attr(interp, other, "keys"):
+            for key in each(interp, interp.finish_sync(call(interp, load_attr(interp, other, "keys"), [], {}))):
+                put(key, interp.finish_sync(get_item(interp, other, key)))
         else:
-            for i, pair in enumerate(each(ex, other)):
-                if not is_iterable(ex, pair):
-                    raise ex.throw(TypeError, f"cannot convert dictionary update sequence element #{i} to a sequence")
-                items = iterate(ex, pair)
+            for i, pair in enumerate(each(interp, other)):
+                if not is_iterable(interp, pair):
+                    raise interp.throw(TypeError,
+                                       f"cannot convert dictionary update sequence element #{i} to a sequence")
+                items = iterate(interp, pair)
                 if len(items) != 2:
-                    raise ex.throw(ValueError, f"dictionary update sequence element #{i} has length {len(items)}; "
+                    raise interp.throw(ValueError, f"dictionary update sequence element #{i} has length {len(items)}; "
                                                "2 is required")
                 put(items[0], items[1])
     for name, value in kwargs.items():
@@ -95,95 +96,95 @@ def dict_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 @builtin(dict.get)
-def dict_get(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    found = ex.world.dict_get(_dict(ex, args), key_of(ex, args[1]))
+def dict_get(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    found = interp.context.dict_get(_dict(interp, args), key_of(interp, args[1]))
     return found if found is not None else args[2] if len(args) > 2 else NONE
 
 
 @builtin(dict.setdefault, _ORDERED.setdefault)
-def dict_setdefault(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _dict(ex, args)
-    key = key_of(ex, args[1])
-    found = ex.world.dict_get(target, key)
+def dict_setdefault(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(interp, args)
+    key = key_of(interp, args[1])
+    found = interp.context.dict_get(target, key)
     if found is not None:
         return found
     default = args[2] if len(args) > 2 else kwargs.get("default", NONE)
-    ex.world.dict_set(target, key, default, args[1])
+    interp.context.dict_set(target, key, default, args[1])
     return default
 
 
 @builtin(dict.pop, _ORDERED.pop)
-def dict_pop(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _dict(ex, args)
-    key = key_of(ex, args[1])
-    found = ex.world.dict_get(target, key)
+def dict_pop(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(interp, args)
+    key = key_of(interp, args[1])
+    found = interp.context.dict_get(target, key)
     if found is None:
         if len(args) > 2:
             return args[2]
         if "default" in kwargs:
             return kwargs["default"]
-        raise ex.throw(KeyError, args[1])
-    ex.world.dict_delete(target, key)
+        raise interp.throw(KeyError, args[1])
+    interp.context.dict_delete(target, key)
     return found
 
 
 @builtin(dict.popitem, _ORDERED.popitem)
-def dict_popitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _dict(ex, args)
-    pairs = ex.world.dict_items(target)
+def dict_popitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(interp, args)
+    pairs = interp.context.dict_items(target)
     if not pairs:
-        raise ex.throw(KeyError, "popitem(): dictionary is empty" if target.cls is dict else "dictionary is empty")
+        raise interp.throw(KeyError, "popitem(): dictionary is empty" if target.cls is dict else "dictionary is empty")
     last = args[1] if len(args) > 1 else kwargs.get("last", const(True))
     key, value = pairs[-1 if not isinstance(last, ConstValue) or last.value else 0]
-    made = TupleValue([ex.world.dict_key_value(target, key), value])
-    ex.world.dict_delete(target, key)
+    made = TupleValue([interp.context.dict_key_value(target, key), value])
+    interp.context.dict_delete(target, key)
     return made
 
 
 @builtin(dict.clear, _ORDERED.clear)
-def dict_clear(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _dict(ex, args)
-    for key, _ in ex.world.dict_items(target):
-        ex.world.dict_delete(target, key)
+def dict_clear(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(interp, args)
+    for key, _ in interp.context.dict_items(target):
+        interp.context.dict_delete(target, key)
     return NONE
 
 
 @builtin(dict.copy)
-def dict_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def dict_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     made = DictValue()
-    dict_update(ex, [made, args[0]], {})
+    dict_update(interp, [made, args[0]], {})
     return made
 
 
 @builtin(_ORDERED.copy)
-def ordered_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def ordered_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     made = DictValue(None, args[0].cls)
-    dict_update(ex, [made, args[0]], {})
+    dict_update(interp, [made, args[0]], {})
     return made
 
 
 @builtin(_ORDERED.move_to_end)
-def ordered_move_to_end(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _dict(ex, args)
+def ordered_move_to_end(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(interp, args)
     last = args[2] if len(args) > 2 else kwargs.get("last", const(True))
-    key = key_of(ex, args[1])
-    found = ex.world.dict_get(target, key)
+    key = key_of(interp, args[1])
+    found = interp.context.dict_get(target, key)
     if found is None:
-        raise ex.throw(KeyError, args[1])
+        raise interp.throw(KeyError, args[1])
     if not isinstance(last, ConstValue) or not last.value:
-        others = [(k, v) for k, v in ex.world.dict_items(target) if k != key]
+        others = [(k, v) for k, v in interp.context.dict_items(target) if k != key]
         for k, v in others:
-            ex.world.dict_delete(target, k)
-            ex.world.dict_set(target, k, v)
+            interp.context.dict_delete(target, k)
+            interp.context.dict_set(target, k, v)
         return NONE
-    ex.world.dict_delete(target, key)
-    ex.world.dict_set(target, key, found, args[1])
+    interp.context.dict_delete(target, key)
+    interp.context.dict_set(target, key, found, args[1])
     return NONE
 
 
 def _view(owner: type, kind: str) -> Any:
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        made = DictViewValue(_dict(ex, args), kind)
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        made = DictViewValue(_dict(interp, args), kind)
         if made.base is not owner:  # in the order of the dict below the ordered one
             raise GraphBreak("unsupported_call", f"dict.{kind} of an OrderedDict")
         return made
@@ -197,28 +198,28 @@ for _kind in ("keys", "values", "items"):
 
 
 @builtin(_ORDERED.__setitem__)
-def ordered_setitem(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    ex.world.dict_set(_dict(ex, args), key_of(ex, args[1]), args[2], args[1])
+def ordered_setitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    interp.context.dict_set(_dict(interp, args), key_of(interp, args[1]), args[2], args[1])
     return NONE
 
 
 @builtin(collections.defaultdict.__init__)
-def defaultdict_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def defaultdict_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     factory = args[1] if len(args) > 1 else NONE
     if not (isinstance(factory, ConstValue) and factory.value is None) and \
-            ex.world.class_lookup(factory.cls, "__call__") is MISSING:
-        raise ex.throw(TypeError, "first argument must be callable or None")
-    ex.world.write_slot(_dict(ex, args), collections.defaultdict.default_factory, factory)  # type: ignore[attr-defined]
-    return dict_init(ex, [args[0], *args[2:]], kwargs)
+            interp.context.class_lookup(factory.cls, "__call__") is MISSING:
+        raise interp.throw(TypeError, "first argument must be callable or None")
+    interp.context.write_slot(_dict(interp, args), collections.defaultdict.default_factory, factory)  # type: ignore[attr-defined]
+    return dict_init(interp, [args[0], *args[2:]], kwargs)
 
 
 @builtin(collections.defaultdict.__missing__)
-def defaultdict_missing(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _dict(ex, args)
-    factory = ex.world.read_slot(target, collections.defaultdict.default_factory)  # type: ignore[attr-defined]
+def defaultdict_missing(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _dict(interp, args)
+    factory = interp.context.read_slot(target, collections.defaultdict.default_factory)  # type: ignore[attr-defined]
     assert factory is not None
     if isinstance(factory, ConstValue):
-        raise ex.throw(KeyError, args[1])
-    made = ex.call_sync(factory, [])
-    ex.world.dict_set(target, key_of(ex, args[1]), made, args[1])
+        raise interp.throw(KeyError, args[1])
+    made = interp.call_sync(factory, [])
+    interp.context.dict_set(target, key_of(interp, args[1]), made, args[1])
     return made

@@ -10,11 +10,11 @@ from ...values.base import ListValue, StandInValue, Value
 from .growing import UnreadList
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
-    from ...interpreter.trace_context import World
+    from ...interpreter.interpreter import Interpreter
+    from ...interpreter.trace_context import TraceContext
 
 
-def wrap_stand_in(world: World, obj: Any, cls: type, source: Source) -> StandInValue | None:
+def wrap_stand_in(context: TraceContext, obj: Any, cls: type, source: Source) -> StandInValue | None:
     """The Value of a live instance, or None where its type has no stand-in that can look into it."""
     body = stand_in_of(cls)
     readers = getattr(body, "read", None)
@@ -22,25 +22,25 @@ def wrap_stand_in(world: World, obj: Any, cls: type, source: Source) -> StandInV
         return None
     value = StandInValue(cls, body, source, obj)
     pinned = getattr(body, "pinned", False)
-    if pinned and world.comes_anew(obj, source):
+    if pinned and context.comes_anew(obj, source):
         return None
     if pinned:
-        world.guard(source, "id", obj)
+        context.guard(source, "id", obj)
     for name in body.state:
         reader = readers[name]
         if pinned:
-            value.hidden[name] = world.const_object(reader(obj))
+            value.hidden[name] = context.const_object(reader(obj))
         elif isinstance(reader, str):
             descriptor = vars(_original(cls))[reader]
-            shadowed = world.class_lookup(cls, reader) is not descriptor
+            shadowed = context.class_lookup(cls, reader) is not descriptor
             path = slot(source, descriptor) if shadowed else attr(source, reader)
-            value.hidden[name] = world.wrap(descriptor.__get__(obj), path)
+            value.hidden[name] = context.wrap(descriptor.__get__(obj), path)
         elif isinstance(reader, Items):
-            hidden = ListValue(None, unread=UnreadList(world, obj, source, slot(source, reader)))
+            hidden = ListValue(None, unread=UnreadList(context, obj, source, slot(source, reader)))
             hidden.owner = value
             value.hidden[name] = hidden
         else:
-            value.hidden[name] = world.wrap(reader.__get__(obj), slot(source, reader))
+            value.hidden[name] = context.wrap(reader.__get__(obj), slot(source, reader))
     return value
 
 
@@ -49,10 +49,10 @@ def _original(cls: type) -> type:
     return next(base for base in cls.__mro__ if base in STAND_INS)
 
 
-def make_stand_in(ex: Executor, cls: type, args: list[Value], kwargs: dict[str, Value]) -> StandInValue:
+def make_stand_in(interp: Interpreter, cls: type, args: list[Value], kwargs: dict[str, Value]) -> StandInValue:
     """What `cls(*args, **kwargs)` makes, for a C type with a stand-in."""
     value = StandInValue(cls, STAND_INS[cls])
-    ex.call_sync(ex.world.const_object(value.body.__init__), [value, *args], kwargs)
+    interp.call_sync(interp.context.const_object(value.body.__init__), [value, *args], kwargs)
     return value
 
 
@@ -62,17 +62,17 @@ def original_type(cls: type) -> type | None:
     return original if original in STAND_INS else None
 
 
-def store_hidden(ex: Executor, value: StandInValue, name: str, new: Value) -> None:
+def store_hidden(interp: Interpreter, value: StandInValue, name: str, new: Value) -> None:
     """Set an attribute that only the methods of the stand-in see."""
     value.hidden[name] = new
     if isinstance(new, ListValue):
         new.owner = value
-    changed(ex.world, value)
+    changed(interp.context, value)
 
 
-def changed(world: World, value: StandInValue) -> None:
+def changed(context: TraceContext, value: StandInValue) -> None:
     """Note that the hidden state of a stand-in changed."""
     value.dirty = True
-    world.writes += 1
+    context.writes += 1
     if value.source is not None:
-        world.touch(value)
+        context.touch(value)

@@ -15,8 +15,8 @@ from ...guards.source import ConstSource, Source, slot
 from ...values.base import BoxedValue, ConstValue, PyValue, Value, const
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
-    from ...interpreter.trace_context import World
+    from ...interpreter.interpreter import Interpreter
+    from ...interpreter.trace_context import TraceContext
 
 #: What reads the plain part of a real instance, by the builtin type below its class.
 _READERS: dict[type, property] = {
@@ -33,33 +33,33 @@ def base_of(cls: type) -> type | None:
     return next((base for base in PLAIN_TYPES if issubclass(cls, base)), None)
 
 
-def wrap_boxed(world: World, obj: Any, cls: type, base: type, source: Source) -> BoxedValue:
+def wrap_boxed(context: TraceContext, obj: Any, cls: type, base: type, source: Source) -> BoxedValue:
     """The Value of a live instance."""
     reader = _READERS[base]
     plain = reader.__get__(obj)
     return BoxedValue(cls, base, const(plain) if isinstance(source, ConstSource) else
-                      world.wrap(plain, slot(source, reader)), source, obj)
+                      context.wrap(plain, slot(source, reader)), source, obj)
 
 
-def whole_plain_part(ex: Executor, value: Value) -> Value:
+def whole_plain_part(interp: Interpreter, value: Value) -> Value:
     """What C code sees that looks into an object without asking its class; other Values as they are."""
     if isinstance(value, BoxedValue):
         return value.plain
     if isinstance(value, PyValue) and isinstance(value.obj, enum.Enum) and isinstance(value.obj, PLAIN_TYPES):
         base = base_of(value.cls)
         assert base is not None
-        return const(_READERS[base].__get__(ex.world.pin(value)))
+        return const(_READERS[base].__get__(interp.context.pin(value)))
     return value
 
 
-def plain_part(ex: Executor, value: Value, *slots: str) -> Value:
+def plain_part(interp: Interpreter, value: Value, *slots: str) -> Value:
     """What the C slots of these names see, where the class leaves all of them to its builtin base; other Values, and
     instances of classes with methods of their own, as they are."""
     if not is_boxed(value):
         return value
-    found = [ex.world.class_lookup(value.cls, name) for name in slots]
+    found = [interp.context.class_lookup(value.cls, name) for name in slots]
     if all(one is MISSING or isinstance(one, _C_METHODS) for one in found):
-        return whole_plain_part(ex, value)
+        return whole_plain_part(interp, value)
     return value
 
 
@@ -72,18 +72,18 @@ def is_boxed(value: Value) -> bool:
         isinstance(value.obj, PLAIN_TYPES)
 
 
-def transparent_part(ex: Executor, value: Value) -> Value:
+def transparent_part(interp: Interpreter, value: Value) -> Value:
     """The plain part of an instance whose class has no special method of its own at all, so that no C code can tell the
     two apart by what it computes; other Values as they are."""
     if not isinstance(value, BoxedValue):
         return value
-    return plain_part(ex, value, *(name for name, method in vars(value.base).items() if name.startswith("__") and
+    return plain_part(interp, value, *(name for name, method in vars(value.base).items() if name.startswith("__") and
                                    isinstance(method, _C_METHODS) and name not in _ASIDE))
 
 
-def answers(ex: Executor, method: str, left: Value, right: Value) -> bool:
+def answers(interp: Interpreter, method: str, left: Value, right: Value) -> bool:
     """Whether the C slot of a plain left operand has an answer to a right one: not NotImplemented."""
-    left, right = whole_plain_part(ex, left), whole_plain_part(ex, right)
+    left, right = whole_plain_part(interp, left), whole_plain_part(interp, right)
     if left.cls not in (*PLAIN_TYPES, bool) or right.cls not in (*PLAIN_TYPES, bool):
         return False
     slot_of = getattr(left.cls, method, None)

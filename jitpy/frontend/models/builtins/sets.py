@@ -12,7 +12,7 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...interpreter.calls import BUILTINS, builtin
 from ...interpreter.hash_keys import key_of, member_key, set_keys
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import NONE, DictValue, DictViewValue, ListValue, SetValue, TupleValue, Value, const, unsupported
 from .iteration import each
 
@@ -20,29 +20,29 @@ Args = list[Value]
 Kwargs = dict[str, Value]
 
 
-def set_items(ex: Executor, iterable: Value) -> dict[Any, Value]:
+def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
     """What an iterable yields, by key, in its order."""
     items: dict[Any, Value] = {}
-    for value in each(ex, iterable):
-        items.setdefault(key_of(ex, value), value)
+    for value in each(interp, iterable):
+        items.setdefault(key_of(interp, value), value)
     return items
 
 
-def _operand(ex: Executor, other: Value) -> tuple[Any, dict[Any, Value]]:
+def _operand(interp: Interpreter, other: Value) -> tuple[Any, dict[Any, Value]]:
     """What a real set's method is to be given in the place of a Value, and its items by key."""
     if isinstance(other, SetValue):
         return other.twin, {key: other.items[key] for key in other.twin}
-    items = set_items(ex, other)
+    items = set_items(interp, other)
     if isinstance(other, DictValue) or isinstance(other, DictViewValue) and other.kind == "keys":
         return dict.fromkeys(items), items
     return list(items), items
 
 
-def make(ex: Executor, cls: type, iterable: Value | None) -> SetValue:
+def make(interp: Interpreter, cls: type, iterable: Value | None) -> SetValue:
     """`set(iterable)` or `frozenset(iterable)`, as an instance of `cls`."""
     if iterable is None:
         return SetValue({}, None, cls)
-    real, items = _operand(ex, iterable)
+    real, items = _operand(interp, iterable)
     return _from_twin((frozenset if issubclass(cls, frozenset) else set)(real), items, cls=cls)
 
 
@@ -59,121 +59,121 @@ def _chosen(twin: Any, items: Iterable[dict[Any, Value]]) -> dict[Any, Value]:
 
 
 @builtin(set)
-def make_set(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return make(ex, set, args[0] if args else None)
+def make_set(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return make(interp, set, args[0] if args else None)
 
 
 @builtin(frozenset)
-def make_frozenset(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_frozenset(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
         return args[0]
-    return make(ex, frozenset, args[0] if args else None)
+    return make(interp, frozenset, args[0] if args else None)
 
 
-def _set(ex: Executor, args: Args) -> SetValue:
+def _set(interp: Interpreter, args: Args) -> SetValue:
     if not isinstance(args[0], SetValue):
         raise unsupported(args[0], "a set method")
     return args[0]
 
 
-def change(ex: Executor, target: SetValue, method: str, real: Any, items: dict[Any, Value]) -> None:
+def change(interp: Interpreter, target: SetValue, method: str, real: Any, items: dict[Any, Value]) -> None:
     """Run a method of `set` that changes it: on the twin, and on the real set later. `items` are those of `real`."""
     known = {key: target.items[key] for key in target.own_twin()}
     getattr(set, method)(target.twin, real)
     target.items = _chosen(target.twin, (known, items))
-    _note(ex, target, method, real, list(items.values()))
+    _note(interp, target, method, real, list(items.values()))
 
 
-def _note(ex: Executor, target: SetValue, method: str, real: Any, values: list[Value]) -> None:
-    ex.world.writes += 1
+def _note(interp: Interpreter, target: SetValue, method: str, real: Any, values: list[Value]) -> None:
+    interp.context.writes += 1
     if target.source is not None:
         target.log.append((method, type(real), values))
-        ex.world.touch(target)
+        interp.context.touch(target)
 
 
 @builtin(set.add)
-def set_add(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _set(ex, args)
+def set_add(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _set(interp, args)
     if target.unread is not None and target.unread.change(target, "add", args[1]):
         return NONE
-    key = key_of(ex, args[1])
+    key = key_of(interp, args[1])
     if key not in target.items:
         target.own_twin().add(key)
         target.items[key] = args[1]
-        _note(ex, target, "add", None, [args[1]])
+        _note(interp, target, "add", None, [args[1]])
     return NONE
 
 
 @builtin(set.discard)
-def set_discard(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _set(ex, args)
+def set_discard(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _set(interp, args)
     if target.unread is not None and target.unread.change(target, "discard", args[1]):
         return NONE
-    key = member_key(ex, args[1])
+    key = member_key(interp, args[1])
     if key in target.items:
         target.own_twin().discard(key)
         value = target.items.pop(key)
-        _note(ex, target, "discard", None, [value])
+        _note(interp, target, "discard", None, [value])
     return NONE
 
 
 @builtin(set.remove)
-def set_remove(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target, key = _set(ex, args), member_key(ex, args[1])
+def set_remove(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target, key = _set(interp, args), member_key(interp, args[1])
     if not (target.unread.holds(target, key) if target.unread is not None else key in target.items):
-        raise ex.throw(KeyError, args[1])
-    return set_discard(ex, args, kwargs)
+        raise interp.throw(KeyError, args[1])
+    return set_discard(interp, args, kwargs)
 
 
 @builtin(set.pop)
-def set_pop(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _set(ex, args)
+def set_pop(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _set(interp, args)
     if not target.items:
-        raise ex.throw(KeyError, "pop from an empty set")
+        raise interp.throw(KeyError, "pop from an empty set")
     if target.real is not None:
         raise unsupported(target, ".pop()")  # which item comes next is known to the real set only
     key = target.own_twin().pop()
-    ex.world.writes += 1
+    interp.context.writes += 1
     return target.items.pop(key)
 
 
 @builtin(set.clear)
-def set_clear(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _set(ex, args)
+def set_clear(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _set(interp, args)
     target.own_twin().clear()
     target.items = {}
-    _note(ex, target, "clear", (), [])
+    _note(interp, target, "clear", (), [])
     return NONE
 
 
 @builtin(set.__init__)
-def set_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    set_clear(ex, args[:1], {})
-    return set_update(ex, args, {})
+def set_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    set_clear(interp, args[:1], {})
+    return set_update(interp, args, {})
 
 
 @builtin(set.copy, frozenset.copy)
-def set_copy(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _set(ex, args)
+def set_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _set(interp, args)
     return target if target.cls is frozenset else _from_twin(target.twin.copy(), target.items, cls=target.cls)
 
 
 @builtin(set.update)
-def set_update(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    target = _set(ex, args)
+def set_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    target = _set(interp, args)
     for other in args[1:]:
-        _change_by_items(ex, target, "update", other)
+        _change_by_items(interp, target, "update", other)
     return NONE
 
 
-def _change_by_items(ex: Executor, target: SetValue, method: str, other: Value) -> None:
+def _change_by_items(interp: Interpreter, target: SetValue, method: str, other: Value) -> None:
     """A method that takes the items one by one: what yields them sees the changes."""
     if isinstance(other, (SetValue, DictValue, DictViewValue, ListValue, TupleValue)):
-        change(ex, target, method, *_operand(ex, other))
+        change(interp, target, method, *_operand(interp, other))
         return
-    for item in each(ex, other):
-        key = key_of(ex, item)
-        change(ex, target, method, [key], {key: item})
+    for item in each(interp, other):
+        key = key_of(interp, item)
+        change(interp, target, method, [key], {key: item})
 
 
 _OPERATORS = {"AND": "__and__", "OR": "__or__", "SUBTRACT": "__sub__", "XOR": "__xor__"}
@@ -181,12 +181,12 @@ _UPDATES = {"AND": "intersection_update", "OR": "update", "SUBTRACT": "differenc
             "XOR": "symmetric_difference_update"}
 
 
-def set_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Value:
+def set_binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Value:
     """`a & b`, `a | b`, `a - b`, `a ^ b` on sets and dict views; views take any iterable beside them."""
-    left, left_items = _operand(ex, a) if isinstance(a, SetValue) else _as_set(ex, a)
-    right, right_items = _operand(ex, b) if isinstance(b, SetValue) else _as_set(ex, b)
+    left, left_items = _operand(interp, a) if isinstance(a, SetValue) else _as_set(interp, a)
+    right, right_items = _operand(interp, b) if isinstance(b, SetValue) else _as_set(interp, b)
     if inplace and isinstance(a, SetValue) and issubclass(a.cls, set):
-        change(ex, a, _UPDATES[name], right.copy() if right is left else right, right_items)
+        change(interp, a, _UPDATES[name], right.copy() if right is left else right, right_items)
         return a
     result = getattr(left, _OPERATORS[name])(right)
     cls = a.cls if isinstance(a, SetValue) and a.cls in (set, frozenset) else \
@@ -194,27 +194,27 @@ def set_binary(ex: Executor, name: str, a: Value, b: Value, inplace: bool) -> Va
     return _from_twin(result, left_items, right_items, cls=cls)
 
 
-def _as_set(ex: Executor, view: Value) -> tuple[set[Any], dict[Any, Value]]:
-    items = set_items(ex, view)
+def _as_set(interp: Interpreter, view: Value) -> tuple[set[Any], dict[Any, Value]]:
+    items = set_items(interp, view)
     return set(items), items
 
 
 def _set_method(method: str, inplace: bool) -> Any:
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        target = _set(ex, args)
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        target = _set(interp, args)
         if method == "difference_update":
             for other in args[1:]:
-                _change_by_items(ex, target, method, other)
+                _change_by_items(interp, target, method, other)
             return NONE
-        operands = [_operand(ex, other) for other in args[1:]]
+        operands = [_operand(interp, other) for other in args[1:]]
         if inplace:
             for real, items in operands:
-                change(ex, target, method, real, items)
+                change(interp, target, method, real, items)
             return NONE
         try:
             result = getattr(target.twin, method)(*(real for real, _ in operands))
         except TypeError as error:
-            raise ex.raise_real(error) from None
+            raise interp.raise_real(error) from None
         return _from_twin(result, target.items, *(items for _, items in operands),
                           cls=frozenset if issubclass(target.cls, frozenset) else set)
 
@@ -229,8 +229,8 @@ for _method in ("intersection_update", "difference_update", "symmetric_differenc
 
 
 def _set_relation(test: Any) -> Any:
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        return const(test(set(set_keys(ex, args[0])), set(set_items(ex, args[1]))))
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        return const(test(set(set_keys(interp, args[0])), set(set_items(interp, args[1]))))
 
     return handler
 

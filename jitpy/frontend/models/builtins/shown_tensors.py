@@ -6,7 +6,7 @@ import torch
 
 from ...breaks import GraphBreak
 from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import ConstValue, TensorValue, Value, type_name
 from .builtin_functions import to_str
 from .host_effects import freeze
@@ -16,7 +16,7 @@ _SHOW = torch._tensor_str._str
 
 
 @builtin(_SHOW)
-def _text_of_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _text_of_tensor(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What `Tensor.__repr__` calls."""
     tensor, contents = args[0], kwargs.get("tensor_contents")
     plain = contents is None or isinstance(contents, ConstValue) and contents.value is None
@@ -24,14 +24,14 @@ def _text_of_tensor(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -
         raise GraphBreak("skipped", "_str: it formats tensors")
     if tensor.traced.hides_history:
         raise GraphBreak("unsupported_value", "the text of a view that was made under no_grad: it requires grad")
-    return TextValue("tensor(0.)", None, _SHOW, (freeze(ex, tensor),))
+    return TextValue("tensor(0.)", None, _SHOW, (freeze(interp, tensor),))
 
 
 @builtin(object.__format__)
-def _format_object(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _format_object(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, spec = args
     if not isinstance(spec, ConstValue) or type(spec.value) is not str:
         raise GraphBreak("unsupported_call", "object.__format__")
     if spec.value:
-        raise ex.throw(TypeError, f"unsupported format string passed to {type_name(value.cls)}.__format__")
-    return ex.finish_sync(to_str(ex, value))
+        raise interp.throw(TypeError, f"unsupported format string passed to {type_name(value.cls)}.__format__")
+    return interp.finish_sync(to_str(interp, value))

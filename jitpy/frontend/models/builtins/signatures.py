@@ -12,7 +12,7 @@ from ...guards.source import attr
 from ...interpreter.arity import twin_of
 from ...interpreter.attributes import instance_attrs
 from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...interpreter.wrapped_functions import function_defaults
 from ...polyfills import STAND_INS
 from ...values.base import (
@@ -28,16 +28,16 @@ from ...values.base import (
 
 
 @builtin(inspect.signature)
-def inspect_signature(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def inspect_signature(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A signature made anew, as eager makes one: computed now, and fixed by the guards on what it is made of."""
     target = args[0]
     bound = isinstance(target, MethodValue)
     if isinstance(target, MethodValue):
         target = target.func
-    while isinstance(target, FunctionValue) and (attributes := instance_attrs(ex, target)) is not None:
-        if ex.world.dict_get(attributes, "__signature__") is not None:
+    while isinstance(target, FunctionValue) and (attributes := instance_attrs(interp, target)) is not None:
+        if interp.context.dict_get(attributes, "__signature__") is not None:
             raise GraphBreak("unsupported_call", "inspect.signature of a function with a __signature__")
-        wrapped = ex.world.dict_get(attributes, "__wrapped__")
+        wrapped = interp.context.dict_get(attributes, "__wrapped__")
         if wrapped is None:
             break
         target = wrapped
@@ -45,51 +45,52 @@ def inspect_signature(ex: Executor, args: list[Value], kwargs: dict[str, Value])
         raise GraphBreak("unsupported_call", "inspect.signature")
     real = target.real
     if real is None or target.source is None:
-        return _signature_of_made(ex, target, bound)
+        return _signature_of_made(interp, target, bound)
     found = inspect.signature(types.MethodType(real, object()) if bound else real)
-    defaults, kwdefaults = function_defaults(ex.world, target)
+    defaults, kwdefaults = function_defaults(interp.context, target)
     names = real.__code__.co_varnames[: real.__code__.co_argcount]
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
     annotations: dict[str, Value] = {}
     if real.__annotations__:
-        held = ex.world.wrap(real.__annotations__, attr(target.source, "__annotations__"))
+        held = interp.context.wrap(real.__annotations__, attr(target.source, "__annotations__"))
         assert isinstance(held, DictValue)
-        annotations = dict(ex.world.dict_items(held))
+        annotations = dict(interp.context.dict_items(held))
     else:
-        ex.world.guard(attr(target.source, "__annotations__"), "len", 0)
-    return _signature(ex, found, by_name, annotations)
+        interp.context.guard(attr(target.source, "__annotations__"), "len", 0)
+    return _signature(interp, found, by_name, annotations)
 
 
-def _signature_of_made(ex: Executor, target: FunctionValue, bound: bool) -> Value:
+def _signature_of_made(interp: Interpreter, target: FunctionValue, bound: bool) -> Value:
     """The signature of a function that tracing made, read off a real one with the same parameters."""
     if target.annotations is not None and not isinstance(target.annotations, TupleValue):
         raise GraphBreak("unsupported_call", "inspect.signature of a function with computed annotations")
-    defaults, kwdefaults = function_defaults(ex.world, target)
+    defaults, kwdefaults = function_defaults(interp.context, target)
     twin = twin_of(target, len(defaults), kwdefaults)
     names = target.code.co_varnames[: target.code.co_argcount]
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
-    pairs = [ex.world.force(v) for v in target.annotations.items] if target.annotations is not None else []
+    pairs = [interp.context.force(v) for v in target.annotations.items] if target.annotations is not None else []
     annotations = {key.value: value for key, value in zip(pairs[::2], pairs[1::2], strict=True)
                    if isinstance(key, ConstValue)}
-    return _signature(ex, inspect.signature(types.MethodType(twin, object()) if bound else twin), by_name, annotations)
+    return _signature(interp, inspect.signature(types.MethodType(twin, object()) if bound else twin), by_name,
+                      annotations)
 
 
-def _signature(ex: Executor, real: inspect.Signature, defaults: dict[str, Value],
+def _signature(interp: Interpreter, real: inspect.Signature, defaults: dict[str, Value],
                annotations: dict[str, Value]) -> ObjectValue:
-    empty = ex.world.const_object(inspect.Signature.empty)
+    empty = interp.context.const_object(inspect.Signature.empty)
     parameters = DictValue(None, collections.OrderedDict)
     for name, parameter in real.parameters.items():
-        kind = ex.world.const_object(parameter.kind)
-        made = _instance(ex, inspect.Parameter, _name=ConstValue(name), _kind=kind,
+        kind = interp.context.const_object(parameter.kind)
+        made = _instance(interp, inspect.Parameter, _name=ConstValue(name), _kind=kind,
                          _default=defaults.get(name, empty), _annotation=annotations.get(name, empty))
-        ex.world.dict_set(parameters, name, made, ConstValue(name))
+        interp.context.dict_set(parameters, name, made, ConstValue(name))
     proxy = StandInValue(types.MappingProxyType, STAND_INS[types.MappingProxyType])
     proxy.hidden["mapping"] = parameters
-    return _instance(ex, inspect.Signature, _parameters=proxy, _return_annotation=annotations.get("return", empty))
+    return _instance(interp, inspect.Signature, _parameters=proxy, _return_annotation=annotations.get("return", empty))
 
 
-def _instance(ex: Executor, cls: Any, **slots: Value) -> ObjectValue:
+def _instance(interp: Interpreter, cls: Any, **slots: Value) -> ObjectValue:
     value = ObjectValue(cls)
     for name, content in slots.items():
-        ex.world.write_slot(value, vars(cls)[name], content)
+        interp.context.write_slot(value, vars(cls)[name], content)
     return value

@@ -12,7 +12,7 @@ import torch
 from ...breaks import GraphBreak
 from ...interpreter.calls import BUILTINS, builtin, call
 from ...interpreter.constant_folding import NotConstant, deep_constant, fold_deep
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import constant_of, known_text
 from ...polyfills.texts import sub, subn
 from ...values.base import BoxedValue, ConstValue, Value, const, unsupported
@@ -25,56 +25,56 @@ Kwargs = dict[str, Value]
 
 
 @builtin(str.join)
-def str_join(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    if not is_iterable(ex, args[1]):
-        raise ex.throw(TypeError, "can only join an iterable")
-    parts = [whole_plain_part(ex, part) for part in iterate(ex, args[1])]
+def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    if not is_iterable(interp, args[1]):
+        raise interp.throw(TypeError, "can only join an iterable")
+    parts = [whole_plain_part(interp, part) for part in iterate(interp, args[1])]
     if isinstance(args[0], ConstValue) and all(isinstance(p, ConstValue) for p in parts):
         try:
             return const(args[0].value.join([p.value for p in parts]))  # type: ignore[attr-defined]
         except TypeError as error:
-            raise ex.raise_real(error) from None
+            raise interp.raise_real(error) from None
     if args[0].cls is str and all(p.cls is str for p in parts):
-        return text(ex, separated, args[0], *parts)
+        return text(interp, separated, args[0], *parts)
     raise unsupported(args[0], ".join() of computed strings")
 
 
 @builtin(str.format)
-def str_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     from .builtin_functions import formatting_constant
 
     if isinstance(args[0], BoxedValue):
-        plain = known_text(ex, args[0].plain)
+        plain = known_text(interp, args[0].plain)
         if isinstance(plain, ConstValue) and not {"{", "}"} & {*plain.value}:
             return args[0]  # itself, where there is nothing to replace
         args = [plain, *args[1:]]
     if any(map(is_made_of_numbers, (*args, *kwargs.values()))):
-        return text(ex, formatted(tuple(kwargs)), *args, *kwargs.values())
-    template, *rest = (formatting_constant(ex, a) for a in args)
+        return text(interp, formatted(tuple(kwargs)), *args, *kwargs.values())
+    template, *rest = (formatting_constant(interp, a) for a in args)
     try:
-        return const(template.format(*rest, **{k: formatting_constant(ex, v) for k, v in kwargs.items()}))
+        return const(template.format(*rest, **{k: formatting_constant(interp, v) for k, v in kwargs.items()}))
     except Exception as error:
-        raise ex.raise_real(error) from None
+        raise interp.raise_real(error) from None
 
 
 @builtin(int.__format__, float.__format__, complex.__format__, str.__format__)
-def number_format(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def number_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """What `format()` of a tensor calls, say."""
     if is_boxed(args[0]) and len(args) == 2:
         if isinstance(args[1], ConstValue) and args[1].value == "":
             from .builtin_functions import to_str
 
-            return to_str(ex, args[0])
-        args = [whole_plain_part(ex, args[0]), args[1]]
-    return text(ex, format, *args)
+            return to_str(interp, args[0])
+        args = [whole_plain_part(interp, args[0]), args[1]]
+    return text(interp, format, *args)
 
 
 def _string_test(name: str) -> Any:
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         try:
-            return const(getattr(constant_of(ex, args[0]), name)(*(constant_of(ex, a) for a in args[1:])))
+            return const(getattr(constant_of(interp, args[0]), name)(*(constant_of(interp, a) for a in args[1:])))
         except TypeError as error:
-            raise ex.raise_real(error) from None
+            raise interp.raise_real(error) from None
 
     return handler
 
@@ -84,13 +84,14 @@ for _name in ("startswith", "endswith"):
 
 
 @builtin(torch.torch_version.TorchVersion._cmp_wrapper)
-def compare_versions(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def compare_versions(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A comparison of torch's version, which takes texts apart in Python, and does nothing but compute."""
-    own = whole_plain_part(ex, args[0])
+    own = whole_plain_part(interp, args[0])
     if not isinstance(own, ConstValue):
         raise unsupported(args[0], "a comparison of versions")
     version = torch.torch_version.TorchVersion(own.value)
-    return ex.world.const_object(version._cmp_wrapper(*(constant_of(ex, whole_plain_part(ex, a)) for a in args[1:])))
+    return interp.context.const_object(version._cmp_wrapper(*(constant_of(interp, whole_plain_part(interp, a))
+                                                              for a in args[1:])))
 
 
 # -- text of constants ----------------------------------------------------------------------------------------
@@ -99,10 +100,10 @@ def compare_versions(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 def _folded(function: Any, body: Any = None) -> Any:
     """A library function in Python that does nothing but compute; `body` does it where arguments are no constants."""
 
-    def handler(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        folded = fold_deep(ex, function, args, kwargs)
+    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        folded = fold_deep(interp, function, args, kwargs)
         if folded is None and body is not None:
-            return call(ex, ex.world.const_object(body), args, kwargs)
+            return call(interp, interp.context.const_object(body), args, kwargs)
         if folded is None:
             raise GraphBreak("unsupported_call", f"{function.__module__}.{function.__name__} of what is not constant")
         return folded
@@ -111,17 +112,17 @@ def _folded(function: Any, body: Any = None) -> Any:
 
 
 @builtin(re.Pattern.finditer)
-def pattern_finditer(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def pattern_finditer(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     try:
-        pattern, *rest = (deep_constant(ex, a) for a in args)
-        named = {name: deep_constant(ex, a) for name, a in kwargs.items()}
+        pattern, *rest = (deep_constant(interp, a) for a in args)
+        named = {name: deep_constant(interp, a) for name, a in kwargs.items()}
     except NotConstant:
         raise GraphBreak("unsupported_call", "finditer of what is not constant") from None
     try:
         matches = pattern.finditer(*rest, **named)
     except Exception as error:
-        raise ex.raise_real(error) from None
-    return SequenceIterator([ex.world.const_object(match) for match in matches], type(matches))
+        raise interp.raise_real(error) from None
+    return SequenceIterator([interp.context.const_object(match) for match in matches], type(matches))
 
 
 for _function in (re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.escape,

@@ -2,8 +2,8 @@
 that the graph computes or that are symbolic.
 
 A text made of numbers, or of a tensor, is a call that compiled code makes behind the graph, where somebody still needs
-it. What only puts texts together goes on; what looks at one breaks the graph there (`World.pin`), or fixes the sizes it
-is made of.
+it. What only puts texts together goes on; what looks at one breaks the graph there (`TraceContext.pin`), or fixes the
+sizes it is made of.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ...values.base import ConstValue, PyValue, ScalarValue, SymValue, TensorVal
 from ..tensors.known_numbers import pin
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
-    from ...interpreter.trace_context import World
+    from ...interpreter.interpreter import Interpreter
+    from ...interpreter.trace_context import TraceContext
 
 #: For each kind of number values that texts are made of while tracing: where one fails, the program's call may fail.
 _SAMPLES: dict[type, tuple[Any, ...]] = {
@@ -36,7 +36,8 @@ _ROUNDS = 4
 
 class TextValue(PyValue):
     """A string of which tracing knows no more than that it is one: from outside, or `function(*args)` of constants,
-    numbers and such texts. `obj` is the string of this call, or one like it: only `World.pin` may say what it is."""
+    numbers and such texts. `obj` is the string of this call, or one like it: only `TraceContext.pin` may say what it
+    is."""
 
     __slots__ = ("args", "function")
 
@@ -55,7 +56,7 @@ def is_made_of_numbers(value: Value) -> bool:
     return isinstance(value, (SymValue, ScalarValue)) or isinstance(value, TextValue) and value.source is None
 
 
-def text(ex: Executor, function: Callable[..., str], *args: Value) -> Value:
+def text(interp: Interpreter, function: Callable[..., str], *args: Value) -> Value:
     """`function(*args)`, of which some are made of numbers: a string, whatever the numbers are. Where that is not sure
     the numbers are fixed, or the graph breaks."""
     numbers = [is_made_of_numbers(arg) for arg in args]
@@ -66,11 +67,11 @@ def text(ex: Executor, function: Callable[..., str], *args: Value) -> Value:
             made = []
         if made and all(type(sample) is str for sample in made):
             return TextValue(made[0], None, function, args)
-    known = [arg.value if isinstance(arg, ConstValue) else known_part(ex.world, arg) for arg in args]
+    known = [arg.value if isinstance(arg, ConstValue) else known_part(interp.context, arg) for arg in args]
     try:
         return ConstValue(function(*known))
     except Exception as error:
-        raise ex.raise_real(error) from None
+        raise interp.raise_real(error) from None
 
 
 def _sample(value: Value, turn: int) -> Any:
@@ -85,23 +86,23 @@ def _sample(value: Value, turn: int) -> Any:
     return samples[turn % len(samples)]
 
 
-def known_part(world: World, value: Value) -> Any:
+def known_part(context: TraceContext, value: Value) -> Any:
     """What a text or a part of one is in this call, guarded. GraphBreak where only the graph can tell."""
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, SymValue):
-        if world.sizes.is_unbacked(value.expr):
+        if context.sizes.is_unbacked(value.expr):
             raise GraphBreak("unsupported_value", "a look at a text made of a size that depends on data")
-        return world.specialize(value.expr, f"a text, {world.recorder.loc}")
+        return context.specialize(value.expr, f"a text, {context.builder.loc}")
     if isinstance(value, ScalarValue):
-        known = pin(world.recorder, value.traced, f"a text, {world.recorder.loc}")
+        known = pin(context.builder, value.traced, f"a text, {context.builder.loc}")
         if known is not None:
             return known
         raise GraphBreak("unsupported_value", "a look at a text made of a number that the graph computes")
     if isinstance(value, TextValue):
         if value.function is None:
             raise GraphBreak("changing_value", str(value.source))
-        return value.function(*(known_part(world, arg) for arg in value.args))
+        return value.function(*(known_part(context, arg) for arg in value.args))
     raise GraphBreak("unsupported_value", f"a text made of {value.describe()}")
 
 
@@ -123,17 +124,17 @@ def percent(template: str, *items: Any) -> str:
     return template % items
 
 
-def format_percent(ex: Executor, template: str | bytes, argument: Value) -> Value:
+def format_percent(interp: Interpreter, template: str | bytes, argument: Value) -> Value:
     """`"..." % argument` where all parts are constants, numbers, or tensors of one element printed as numbers."""
     from ...interpreter.operators import constant_of, fold_constants
 
-    items = [ex.world.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
-    items = _as_numbers(ex, template, items)
+    items = [interp.context.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
+    items = _as_numbers(interp, template, items)
     if any(map(is_made_of_numbers, items)):
-        return text(ex, percent, ConstValue(template), *items)
-    plain = [constant_of(ex, v) for v in items]
+        return text(interp, percent, ConstValue(template), *items)
+    plain = [constant_of(interp, v) for v in items]
     alone = not isinstance(argument, (TupleValue, TensorValue))
-    return fold_constants(ex, operator.mod, template, plain[0] if alone else tuple(plain))
+    return fold_constants(interp, operator.mod, template, plain[0] if alone else tuple(plain))
 
 
 #: a conversion of `%`: its key, what may take arguments of its own, its kind
@@ -142,7 +143,7 @@ _CONVERSION = re.compile(r"%(\([^)]*\))?([-#0 +]*(?:\*|\d*)(?:\.(?:\*|\d*))?)[hl
 _ASKS = {**dict.fromkeys("eEfFgG", torch._C.TensorBase.__float__), **dict.fromkeys("diu", torch._C.TensorBase.__int__)}
 
 
-def _as_numbers(ex: Executor, template: str | bytes, items: list[Value]) -> list[Value]:
+def _as_numbers(interp: Interpreter, template: str | bytes, items: list[Value]) -> list[Value]:
     """The items with numbers in place of the tensors that are printed as such."""
     from ...interpreter.calls import own_methods, record
 
@@ -157,8 +158,8 @@ def _as_numbers(ex: Executor, template: str | bytes, items: list[Value]) -> list
             ask = _ASKS.get(kind)
             if ask is None or item.traced.dtype.is_complex or any(size != 1 for size in item.traced.spec.shape):
                 raise GraphBreak("unsupported_op", f"%{kind} of a tensor")
-            own_methods(ex, item, ask.__name__)
-            item = record(ex, ask, [item], {})
+            own_methods(interp, item, ask.__name__)
+            item = record(interp, ask, [item], {})
         numbers.append(item)
     return numbers
 

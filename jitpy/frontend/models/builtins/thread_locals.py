@@ -9,7 +9,7 @@ from ...guards.source import slot
 from ...values.base import DictValue, PyValue, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import World
+    from ...interpreter.trace_context import TraceContext
 
 
 class _OfThread:
@@ -30,10 +30,10 @@ def is_local(value: Value) -> bool:
     return isinstance(value, PyValue) and type(value.obj) is threading.local and value.source is not None
 
 
-def attributes_of_local(world: World, value: PyValue) -> DictValue:
+def attributes_of_local(context: TraceContext, value: PyValue) -> DictValue:
     """Its attributes in this thread."""
     assert value.source is not None
     place = slot(value.source, _OF_THREAD)
-    found = world.wrap(value.obj.__dict__, place)
+    found = context.wrap(value.obj.__dict__, place)
     assert isinstance(found, DictValue)
     return found

@@ -14,7 +14,7 @@ from ...codegen.resume import first_argument
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
 from ...interpreter.calls import BUILTINS, as_int, builtin, call, range_items
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import constant_of
 from ...interpreter.subscripts import slice_of
 from ...polyfills import ORIGINALS, construct, stand_in_of
@@ -70,23 +70,23 @@ _HEAP_TYPE = 1 << 9
 # -- making instances ---------------------------------------------------------------------------------------
 
 
-def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> ObjectValue:
+def allocate(interp: Interpreter, cls: type, new: Any, args: Args, kwargs: Kwargs) -> ObjectValue:
     """What `cls.__new__(cls, ...)` makes, for a `__new__` in C."""
-    if cls.__flags__ & _HEAP_TYPE and ex.world.class_lookup(cls, "__del__") is not MISSING:
+    if cls.__flags__ & _HEAP_TYPE and interp.context.class_lookup(cls, "__del__") is not MISSING:
         raise GraphBreak("finalizer", f"an instance of {cls.__qualname__}, which has __del__", tail=True)
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
-        return new_exception(ex, cls, args, kwargs)
+        return new_exception(interp, cls, args, kwargs)
     if new is BaseExceptionGroup.__new__:
-        return make_group(ex, cls, args)
+        return make_group(interp, cls, args)
     if new is object.__new__ and _is_python_class(cls):
         made = ObjectValue(cls)
-        made.born = ex.polyfill_caller() or ex.step
+        made.born = interp.polyfill_caller() or interp.step
         return made
     body = stand_in_of(cls)
     if body is not None:
         value = StandInValue(cls, body)
         if "__init__" not in ORIGINALS[body].__dict__:
-            ex.call_sync(ex.world.const_object(body.__init__), [value, *args], kwargs)
+            interp.call_sync(interp.context.const_object(body.__init__), [value, *args], kwargs)
         return value
     if new is types.SimpleNamespace.__new__:
         return ObjectValue(cls)
@@ -95,14 +95,14 @@ def allocate(ex: Executor, cls: type, new: Any, args: Args, kwargs: Kwargs) -> O
     if new is list.__new__:
         return ListValue([], None, cls)
     if new is tuple.__new__:
-        return TupleValue(iterate(ex, args[0], hinted=True) if args else [], None, cls)
+        return TupleValue(iterate(interp, args[0], hinted=True) if args else [], None, cls)
     if new is set.__new__:
         return SetValue({}, None, cls)
     if new is frozenset.__new__:
-        return make_set_of(ex, cls, args[0] if args else None)
+        return make_set_of(interp, cls, args[0] if args else None)
     for base in PLAIN_TYPES:
         if new is base.__new__ and cls is not base:
-            return plain_new(ex, [ex.world.const_object(cls), *args], kwargs)
+            return plain_new(interp, [interp.context.const_object(cls), *args], kwargs)
     if issubclass(cls, torch.Generator):
         raise GraphBreak("rng_state", "a generator is made, a new one at each call")
     raise GraphBreak("unsupported_call", f"{cls.__module__}.{cls.__qualname__}()")
@@ -123,11 +123,11 @@ def _is_python_class(cls: type, on: type = object) -> bool:
     return is_plain_class(cls, on)
 
 
-def c_init(ex: Executor, init: Any, made: ObjectValue, args: Args, kwargs: Kwargs) -> None:
+def c_init(interp: Interpreter, init: Any, made: ObjectValue, args: Args, kwargs: Kwargs) -> None:
     """Run an `__init__` in C on a fresh instance."""
     handler = BUILTINS.get(init)
     if handler is not None:
-        handler(ex, [made, *args], kwargs)
+        handler(interp, [made, *args], kwargs)
         return
     if isinstance(made, (TupleValue,)) or init is object.__init__:
         return
@@ -136,23 +136,23 @@ def c_init(ex: Executor, init: Any, made: ObjectValue, args: Args, kwargs: Kwarg
     body = POLYFILLS.get(init)
     if body is None:
         raise GraphBreak("unsupported_call", f"{made.cls.__name__}.__init__")
-    ex.call_sync(ex.world.const_object(body), [made, *args], kwargs)
+    interp.call_sync(interp.context.const_object(body), [made, *args], kwargs)
 
 
 @builtin(object.__new__)
-def object_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    cls = ex.world.pin(args[0])  # type: ignore[arg-type]
-    return allocate(ex, cls, object.__new__, [], {})
+def object_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    cls = interp.context.pin(args[0])  # type: ignore[arg-type]
+    return allocate(interp, cls, object.__new__, [], {})
 
 
 @builtin(*(base.__new__ for base in PLAIN_TYPES))
-def plain_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def plain_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """`float.__new__(cls, ...)` and the like."""
-    cls = ex.world.pin(args[0])  # type: ignore[arg-type]
+    cls = interp.context.pin(args[0])  # type: ignore[arg-type]
     base = base_of(cls)
     if base is None or cls is bool:
         raise GraphBreak("unsupported_call", f"__new__ of {cls.__qualname__}")
-    plain = ex.finish_sync(call(ex, ex.world.const_object(base), args[1:], kwargs))
+    plain = interp.finish_sync(call(interp, interp.context.const_object(base), args[1:], kwargs))
     return plain if cls is base else _boxed(cls, base, plain)
 
 
@@ -163,170 +163,170 @@ def _boxed(cls: type, base: type, plain: Value) -> BoxedValue:
 
 
 @builtin(list.__new__)
-def list_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return ListValue([], None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+def list_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return ListValue([], None, interp.context.pin(args[0]))  # type: ignore[arg-type]
 
 
 @builtin(dict.__new__)
-def dict_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return allocate(ex, ex.world.pin(args[0]), dict.__new__, [], {})  # type: ignore[arg-type]
+def dict_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return allocate(interp, interp.context.pin(args[0]), dict.__new__, [], {})  # type: ignore[arg-type]
 
 
 @builtin(tuple.__new__)
-def tuple_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    items = iterate(ex, args[1], hinted=True) if len(args) > 1 else []
-    return TupleValue(items, None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+def tuple_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    items = iterate(interp, args[1], hinted=True) if len(args) > 1 else []
+    return TupleValue(items, None, interp.context.pin(args[0]))  # type: ignore[arg-type]
 
 
 @builtin(set.__new__)
-def set_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return SetValue({}, None, ex.world.pin(args[0]))  # type: ignore[arg-type]
+def set_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return SetValue({}, None, interp.context.pin(args[0]))  # type: ignore[arg-type]
 
 
 @builtin(BaseException.__new__, *_EXCEPTION_NEWS)
-def exception_new(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return new_exception(ex, ex.world.pin(args[0]), args[1:], kwargs)  # type: ignore[arg-type]
+def exception_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return new_exception(interp, interp.context.pin(args[0]), args[1:], kwargs)  # type: ignore[arg-type]
 
 
 @builtin(object.__init__)
-def object_init(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def object_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     cls = args[0].cls
-    if (len(args) > 1 or kwargs) and (ex.world.class_lookup(cls, "__init__") is not object.__init__
+    if (len(args) > 1 or kwargs) and (interp.context.class_lookup(cls, "__init__") is not object.__init__
                                       or cls.__new__ is object.__new__):
-        raise ex.throw(TypeError, "object.__init__() takes exactly one argument (the instance to initialize)")
+        raise interp.throw(TypeError, "object.__init__() takes exactly one argument (the instance to initialize)")
     return NONE
 
 
 @builtin(BaseException.with_traceback)
-def exception_with_traceback(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def exception_with_traceback(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 2 or not isinstance(args[1], TracebackValue):
         raise GraphBreak("unsupported_call", "with_traceback() with another traceback")
     return args[0]
 
 
 @builtin(BaseException.__str__, BaseException.__repr__)
-def exception_str(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return exception_text(ex, args[0], str)
+def exception_str(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return exception_text(interp, args[0], str)
 
 
-def exception_text(ex: Executor, value: Value, function: Any) -> Value:
+def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
     """`str` or `repr` of an exception by its builtin base class, which may have its own rules (KeyError, OSError)."""
     if not isinstance(value, ExceptionValue):
         raise unsupported(value, f"{function.__name__}()")
     if value.group is not None:
-        return _group_text(ex, value, function)
+        return _group_text(interp, value, function)
     talks = function is str and issubclass(value.cls, TALKERS)
     if function is str and not talks and len(value.args) == 1:
         from .builtin_functions import to_str
 
-        return ex.finish_sync(to_str(ex, value.args[0]))
+        return interp.finish_sync(to_str(interp, value.args[0]))
     if talks and state_names(value.cls) and value.real is not None:
         raise unsupported(value, "str()")  # what it says is in none of its arguments
     base = base_in_c(value.cls)
-    text = function(live_copy(ex, value, constant_of, talks))
+    text = function(live_copy(interp, value, constant_of, talks))
     return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
 
 
-def _group_text(ex: Executor, value: ExceptionValue, function: Any) -> Value:
+def _group_text(interp: Interpreter, value: ExceptionValue, function: Any) -> Value:
     from .builtin_functions import to_str
 
     if function is str:
         message, items = value.group  # type: ignore[misc]
         count = len(items.items)  # type: ignore[attr-defined]
-        return const(f"{constant_of(ex, message)} ({count} sub-exception{'s' if count > 1 else ''})")
-    parts = [constant_of(ex, ex.finish_sync(to_str(ex, arg, repr))) for arg in value.args]
+        return const(f"{constant_of(interp, message)} ({count} sub-exception{'s' if count > 1 else ''})")
+    parts = [constant_of(interp, interp.finish_sync(to_str(interp, arg, repr))) for arg in value.args]
     return const(f"{value.cls.__name__}({', '.join(parts)})")
 
 
 @builtin(range)
-def make_range(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    values = [a if issubclass(a.cls, int) and not isinstance(a, ObjectValue) else const(as_int(ex, a, "range"))
+def make_range(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    values = [a if issubclass(a.cls, int) and not isinstance(a, ObjectValue) else const(as_int(interp, a, "range"))
               for a in args]
     if len(values) == 1:
         return RangeValue(const(0), values[0], const(1))
     step = values[2] if len(values) > 2 else const(1)
     if isinstance(step, ConstValue) and step.value == 0:
-        raise ex.throw(ValueError, "range() arg 3 must not be zero")
+        raise interp.throw(ValueError, "range() arg 3 must not be zero")
     return RangeValue(values[0], values[1], step)
 
 
 @builtin(slice)
-def make_slice(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_slice(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
         return SliceValue(NONE, args[0], NONE)
     return SliceValue(args[0], args[1], args[2] if len(args) > 2 else NONE)
 
 
 @builtin(slice.indices)
-def slice_indices(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def slice_indices(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(args[0], SliceValue):
         raise unsupported(args[0], ".indices()")
-    length = as_int(ex, args[1], "slice.indices")
+    length = as_int(interp, args[1], "slice.indices")
     if length < 0:
-        raise ex.throw(ValueError, "length should not be negative")
-    return TupleValue([const(i) for i in slice_of(ex, args[0]).indices(length)])
+        raise interp.throw(ValueError, "length should not be negative")
+    return TupleValue([const(i) for i in slice_of(interp, args[0]).indices(length)])
 
 
 @builtin(zip)
-def make_zip(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_zip(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     strict = kwargs.get("strict", FALSE)
     if isinstance(strict, ConstValue) and strict.value:
         from ...polyfills.builtins_ import zip_strict
 
-        return call(ex, ex.world.const_object(zip_strict), args, {})
-    return ZipIterator([get_iter_sync(ex, a) for a in args])
+        return call(interp, interp.context.const_object(zip_strict), args, {})
+    return ZipIterator([get_iter_sync(interp, a) for a in args])
 
 
 @builtin(enumerate)
-def make_enumerate(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_enumerate(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     start = args[1] if len(args) > 1 else kwargs.get("start", const(0))
     if not isinstance(start, (SymValue, ScalarValue)):
-        start = const(as_int(ex, start, "enumerate()"))
-    return EnumerateIterator(get_iter_sync(ex, args[0] if args else kwargs["iterable"]), start)
+        start = const(as_int(interp, start, "enumerate()"))
+    return EnumerateIterator(get_iter_sync(interp, args[0] if args else kwargs["iterable"]), start)
 
 
 @builtin(map)
-def make_map(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return MapIterator(args[0], [get_iter_sync(ex, a) for a in args[1:]])
+def make_map(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return MapIterator(args[0], [get_iter_sync(interp, a) for a in args[1:]])
 
 
 @builtin(filter)
-def make_filter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return FilterIterator(args[0], get_iter_sync(ex, args[1]))
+def make_filter(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return FilterIterator(args[0], get_iter_sync(interp, args[1]))
 
 
 @builtin(reversed)
-def make_reversed(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    hook = ex.world.class_lookup(value.cls, "__reversed__")
+    hook = interp.context.class_lookup(value.cls, "__reversed__")
     if isinstance(hook, types.FunctionType):
-        return call(ex, ex.world.const_object(hook), [value], {})
-    own = [ex.world.class_lookup(value.cls, name) for name in ("__getitem__", "__len__")] \
+        return call(interp, interp.context.const_object(hook), [value], {})
+    own = [interp.context.class_lookup(value.cls, name) for name in ("__getitem__", "__len__")] \
         if isinstance(value, TupleValue) else []
     if isinstance(value, (TupleValue, ListValue)) and not any(isinstance(one, types.FunctionType) for one in own):
         return ReverseIterator(value)
     if isinstance(value, DictValue):
-        return DictIterator(ex, value, "keys", backwards=True)
+        return DictIterator(interp, value, "keys", backwards=True)
     if isinstance(value, DictViewValue):
-        return DictIterator(ex, value.of, value.kind, backwards=True)
+        return DictIterator(interp, value.of, value.kind, backwards=True)
     if isinstance(value, RangeValue):
-        return SequenceIterator(list(range_items(ex, value)[::-1]), type(iter(range(0))))
-    if hook is MISSING and ex.world.class_lookup(value.cls, "__getitem__") is not MISSING and \
+        return SequenceIterator(list(range_items(interp, value)[::-1]), type(iter(range(0))))
+    if hook is MISSING and interp.context.class_lookup(value.cls, "__getitem__") is not MISSING and \
             isinstance(value, ObjectValue):
         from ...interpreter.operators import length
 
-        last = as_int(ex, length(ex, value), "reversed()") - 1
-        return call(ex, ex.world.const_object(construct.iterate_backwards), [value, const(last)], {})
+        last = as_int(interp, length(interp, value), "reversed()") - 1
+        return call(interp, interp.context.const_object(construct.iterate_backwards), [value, const(last)], {})
     raise unsupported(value, "reversed()")
 
 
 @builtin(types.MethodType)
-def make_method(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_method(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return MethodValue(args[0], args[1])
 
 
 @builtin(types.FunctionType)
-def make_function(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_function(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """`FunctionType(code, globals, name, defaults, closure)`, as resume points use it."""
     code, globals_ = args[0], args[1]
     if not isinstance(code, ConstValue) or not isinstance(globals_, DictValue) or globals_.real_dict is None:
@@ -334,28 +334,29 @@ def make_function(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
     name = args[2] if len(args) > 2 else NONE
     closure = args[4] if len(args) > 4 else NONE
     text = name.value if isinstance(name, ConstValue) and name.value is not None else code.value.co_name
-    cells = [ex.world.force(c) for c in closure.items] if isinstance(closure, TupleValue) else None
+    cells = [interp.context.force(c) for c in closure.items] if isinstance(closure, TupleValue) else None
     return FunctionValue(code.value, globals_.real_dict, name=text, qualname=code.value.co_qualname,
                          closure=cells)  # type: ignore[arg-type]
 
 
 @builtin(super)
-def make_super(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def make_super(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
-        cell = ex.frame.cells.get("__class__")
-        first = first_argument(ex.frame, ex.world)
+        cell = interp.frame.cells.get("__class__")
+        first = first_argument(interp.frame, interp.context)
         if cell is None or first is None:
-            arguments = ex.frame.code.co_argcount
-            raise ex.throw(RuntimeError, "super(): __class__ cell not found" if arguments else "super(): no arguments")
-        args = [ex.world.cell_content(cell), first]  # type: ignore[list-item]
+            arguments = interp.frame.code.co_argcount
+            raise interp.throw(RuntimeError, "super(): __class__ cell not found" if arguments
+                               else "super(): no arguments")
+        args = [interp.context.cell_content(cell), first]  # type: ignore[list-item]
     if len(args) < 2 or not isinstance(args[0], PyValue):
         raise GraphBreak("unsupported_call", "super() with one argument")
-    start = ex.world.pin(args[0])
+    start = interp.context.pin(args[0])
     obj = args[1]
     if isinstance(obj, PyValue) and isinstance(obj.obj, type) and is_subtype(obj.obj, start):
-        return SuperValue(start, obj, ex.world.pin(obj))
+        return SuperValue(start, obj, interp.context.pin(obj))
     if not is_subtype(obj.cls, start):
-        raise ex.throw(TypeError, "super(type, obj): obj must be an instance or subtype of type")
+        raise interp.throw(TypeError, "super(type, obj): obj must be an instance or subtype of type")
     return SuperValue(start, obj, obj.cls)
 
 
@@ -363,21 +364,22 @@ def make_super(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
 
 
 @builtin(torch.is_tensor)
-def is_tensor(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-    return call(ex, ex.world.const_object(isinstance), [*args, ex.world.const_object(torch.Tensor)], kwargs)
+def is_tensor(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return call(interp, interp.context.const_object(isinstance), [*args, interp.context.const_object(torch.Tensor)],
+                kwargs)
 
 
 @builtin(type.__subclasses__)
-def subclasses(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def subclasses(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """`cls.__subclasses__()`: a guard says that there are no others now."""
     if len(args) != 1 or not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type) or kwargs:
         raise GraphBreak("unsupported_call", "type.__subclasses__")
-    cls = ex.world.pin(args[0])
+    cls = interp.context.pin(args[0])
     found = type.__subclasses__(cls)
-    if id(cls) in ex.world.made or any(id(one) in ex.world.made for one in found):
+    if id(cls) in interp.context.made or any(id(one) in interp.context.made for one in found):
         raise GraphBreak("unsupported_call", "type.__subclasses__ of a class that is made here")
-    ex.world.guard(constant(cls, cls.__qualname__), "python", _SameSubclasses(found))
-    return ListValue([ex.world.const_object(one) for one in found])
+    interp.context.guard(constant(cls, cls.__qualname__), "python", _SameSubclasses(found))
+    return ListValue([interp.context.const_object(one) for one in found])
 
 
 class _SameSubclasses:

@@ -16,11 +16,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from ...breaks import GraphBreak, Restart
+from ...breaks import GraphBreak, RestartAnalysis
 from ...guards.source import constant
 from ...interpreter.attributes import load_attr
 from ...interpreter.calls import builtin, call, inline_library
-from ...interpreter.interpreter import Executor, Frame
+from ...interpreter.interpreter import Frame, Interpreter
 from ...values.base import (
     NONE,
     BuiltinMethodValue,
@@ -70,141 +70,142 @@ def _shows_quietly(show: Any) -> bool:
 
 
 @builtin(warnings.warn)
-def warn(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+def warn(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
     message, level = given.pop("message", None), given.pop("stacklevel", const(1))
-    category = _category(ex, message, given.pop("category", NONE))
+    category = _category(interp, message, given.pop("category", NONE))
     others = [value for value in given.values() if not isinstance(value, ConstValue) or value.value is not None]
     if message is None or category is None or others or not isinstance(level, ConstValue) or \
-            type(level.value) is not int or is_changed(ex, sys, "stderr"):
-        raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(ex))
-    return warn_at(ex, message, category, caller(ex, max(level.value, 1)))
+            type(level.value) is not int or is_changed(interp, sys, "stderr"):
+        raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(interp))
+    return warn_at(interp, message, category, caller(interp, max(level.value, 1)))
 
 
-def warn_at(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Value:
+def warn_at(interp: Interpreter, message: Value, category: type[Warning], place: Frame | int) -> Value:
     """A warning about the line where a frame is; a number says how far that frame is above the root."""
-    if is_changed(ex, warnings) or _is_recorded_by_program(ex):
-        return _warn_now(ex, message, category, place)
+    if is_changed(interp, warnings) or _is_recorded_by_program(interp):
+        return _warn_now(interp, message, category, place)
     known = isinstance(message, ConstValue) and type(message.value) is str
     no_error = _NoError(category, message.value if known else None)  # type: ignore[attr-defined]
     if not no_error(warnings):
         raise GraphBreak("unsupported_call", "warnings.warn, where a warning is an error or the program shows it",
-                         tail=wants_frames(ex))
-    ex.world.guard(constant(warnings, "warnings"), "python", no_error)
+                         tail=wants_frames(interp))
+    interp.context.guard(constant(warnings, "warnings"), "python", no_error)
     show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
     if isinstance(show, types.BuiltinMethodType):
-        _hide(ex, show.__self__)
-    note(ex, _warn_at if isinstance(place, Frame) else _warn_above, _arguments(ex, message, category, place))
+        _hide(interp, show.__self__)
+    note(interp, _warn_at if isinstance(place, Frame) else _warn_above, _arguments(interp, message, category, place))
     return NONE
 
 
-def _hide(ex: Executor, recorded: list[Any]) -> None:
+def _hide(interp: Interpreter, recorded: list[Any]) -> None:
     """Warnings are appended behind the graph: no place for them where the program looks at the list after all."""
     refused = GraphBreak("unsupported_call", "warnings.warn, where the program reads what was recorded")
-    ex.world.hidden.setdefault(id(recorded), Restart(ex.step_to_break(), refused))
+    interp.context.hidden.setdefault(id(recorded), RestartAnalysis(interp.step_to_break(), refused))
 
 
-def _arguments(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Args:
-    shown = message if isinstance(message, ExceptionValue) else freeze(ex, message)
-    later = GraphBreak("unsupported_call", "warnings.warn, where what shows it is changed later", tail=wants_frames(ex))
-    goes_through(ex, [(sys, "stderr"), (warnings, "showwarning"), (warnings, "formatwarning")], later)
+def _arguments(interp: Interpreter, message: Value, category: type[Warning], place: Frame | int) -> Args:
+    shown = message if isinstance(message, ExceptionValue) else freeze(interp, message)
+    later = GraphBreak("unsupported_call", "warnings.warn, where what shows it is changed later",
+                       tail=wants_frames(interp))
+    goes_through(interp, [(sys, "stderr"), (warnings, "showwarning"), (warnings, "formatwarning")], later)
     where = [const(place.code.co_filename), const(place.line()), place.globals] if isinstance(place, Frame) \
         else [const(place)]
-    return [shown, ex.world.const_object(category), *where]
+    return [shown, interp.context.const_object(category), *where]
 
 
-def _category(ex: Executor, message: Value | None, category: Value) -> type[Warning] | None:
+def _category(interp: Interpreter, message: Value | None, category: Value) -> type[Warning] | None:
     """The class of a warning; None for what `warn` refuses or what may print as the program says."""
     if isinstance(message, ExceptionValue) and issubclass(message.cls, Warning):
-        plain = ex.world.class_lookup(message.cls, "__str__") is BaseException.__str__
+        plain = interp.context.class_lookup(message.cls, "__str__") is BaseException.__str__
         return message.cls if plain and all(isinstance(arg, ConstValue) for arg in message.args) else None
     if not isinstance(message, (ConstValue, TextValue)) or not issubclass(message.cls, str):
         return None
     if isinstance(category, ConstValue) and category.value is None:
         return UserWarning
-    cls = ex.world.pin(category) if isinstance(category, PyValue) else None
+    cls = interp.context.pin(category) if isinstance(category, PyValue) else None
     if not isinstance(cls, type) or not issubclass(cls, Warning):
         return None
-    hooks = [ex.world.class_lookup(cls, name) for name in ("__new__", "__init__", "__str__")]
+    hooks = [interp.context.class_lookup(cls, name) for name in ("__new__", "__init__", "__str__")]
     return None if any(isinstance(hook, (types.FunctionType, staticmethod)) for hook in hooks) else cls
 
 
 # -- under filters that the trace knows -----------------------------------------------------------------------
 
 
-def _is_recorded_by_program(ex: Executor) -> bool:
+def _is_recorded_by_program(interp: Interpreter) -> bool:
     """Whether warnings go to a list that the traced program has."""
     show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
-    known = ex.world.value_of(show.__self__) if isinstance(show, types.BuiltinMethodType) else None
-    return known is not None and known is not ex.warned.outside
+    known = interp.context.value_of(show.__self__) if isinstance(show, types.BuiltinMethodType) else None
+    return known is not None and known is not interp.warned.outside
 
 
-def _attribute(ex: Executor, name: str) -> Value:
-    return ex.finish_sync(load_attr(ex, ex.world.const_object(warnings), name))
+def _attribute(interp: Interpreter, name: str) -> Value:
+    return interp.finish_sync(load_attr(interp, interp.context.const_object(warnings), name))
 
 
-def _warn_now(ex: Executor, message: Value, category: type[Warning], place: Frame | int) -> Value:
+def _warn_now(interp: Interpreter, message: Value, category: type[Warning], place: Frame | int) -> Value:
     refused = GraphBreak("unsupported_call", "warnings.warn under filters or functions that the program set",
-                         tail=wants_frames(ex))
-    show = _attribute(ex, "_showwarnmsg_impl")
-    handlers = [_attribute(ex, name) for name in ("showwarning", "_showwarnmsg")]
+                         tail=wants_frames(interp))
+    show = _attribute(interp, "_showwarnmsg_impl")
+    handlers = [_attribute(interp, name) for name in ("showwarning", "_showwarnmsg")]
     if any(not isinstance(handler, FunctionValue) or handler.globals is not vars(warnings)
            for handler in (*handlers, *([] if isinstance(show, BuiltinMethodValue) else [show]))):
         raise refused
     text = str(Warning(*(arg.value for arg in message.args))) if isinstance(message, ExceptionValue) \
-        else _real(ex, message)
-    action = _action(ex, text, category, place)
+        else _real(interp, message)
+    action = _action(interp, text, category, place)
     if action is None:
         raise refused
     if action == "error":
-        raise ex.raise_value(message) if isinstance(message, ExceptionValue) else ex.throw(category, text)
-    if isinstance(show, BuiltinMethodValue) and show.self is ex.warned.outside:
-        _hide(ex, show.self.real)  # type: ignore[attr-defined]
+        raise interp.raise_value(message) if isinstance(message, ExceptionValue) else interp.throw(category, text)
+    if isinstance(show, BuiltinMethodValue) and show.self is interp.warned.outside:
+        _hide(interp, show.self.real)  # type: ignore[attr-defined]
     elif isinstance(show, BuiltinMethodValue) and action != "ignore":
         if not isinstance(show.self, ListValue) or show.descriptor is not list.append or not isinstance(place, Frame):
             raise refused
-        if _is_due(ex, action, text, category, place, refused):
-            shown = message if isinstance(message, ExceptionValue) else ex.make_exception(category, text)
-            details = [shown, ex.world.const_object(category), const(place.code.co_filename), const(place.line())]
-            made = ex.call_sync(ex.world.const_object(warnings.WarningMessage), details)
-            ex.finish_sync(call(ex, show, [made], {}))
-        show = ex.world.const_object(_shown_before)
-    note(ex, _warn_at_under if isinstance(place, Frame) else _warn_above_under,
-         [_filters(ex), show, *_arguments(ex, message, category, place)])
+        if _is_due(interp, action, text, category, place, refused):
+            shown = message if isinstance(message, ExceptionValue) else interp.make_exception(category, text)
+            details = [shown, interp.context.const_object(category), const(place.code.co_filename), const(place.line())]
+            made = interp.call_sync(interp.context.const_object(warnings.WarningMessage), details)
+            interp.finish_sync(call(interp, show, [made], {}))
+        show = interp.context.const_object(_shown_before)
+    note(interp, _warn_at_under if isinstance(place, Frame) else _warn_above_under,
+         [_filters(interp), show, *_arguments(interp, message, category, place)])
     return NONE
 
 
-def _filters(ex: Executor) -> TupleValue:
-    filters = _attribute(ex, "filters")
+def _filters(interp: Interpreter) -> TupleValue:
+    filters = _attribute(interp, "filters")
     if not isinstance(filters, ListValue):
         raise GraphBreak("unsupported_call", "warnings.warn under filters that are no list")
-    return TupleValue([ex.world.force(item) for item in filters.items])
+    return TupleValue([interp.context.force(item) for item in filters.items])
 
 
-def _action(ex: Executor, text: str, category: type[Warning], place: Frame | int) -> str | None:
+def _action(interp: Interpreter, text: str, category: type[Warning], place: Frame | int) -> str | None:
     """What the filters say of a warning; None where that is not known."""
-    module = ex.world.dict_get(place.globals, "__name__") if isinstance(place, Frame) else None
-    name = _real(ex, module) if module is not None else "<string>"
-    for item in _filters(ex).items:
-        action, shown, kind, where, line = (_real(ex, part) for part in _parts(ex, item))
+    module = interp.context.dict_get(place.globals, "__name__") if isinstance(place, Frame) else None
+    name = _real(interp, module) if module is not None else "<string>"
+    for item in _filters(interp).items:
+        action, shown, kind, where, line = (_real(interp, part) for part in _parts(interp, item))
         if not _matches(shown, text) or not issubclass(category, kind):
             continue
         if not isinstance(place, Frame) and (where is not None or line):
             return None
         if _matches(where, name) and (not line or line == place.line()):  # type: ignore[union-attr]
             return action
-    return _real(ex, _attribute(ex, "defaultaction"))
+    return _real(interp, _attribute(interp, "defaultaction"))
 
 
-def _parts(ex: Executor, value: Value) -> Args:
+def _parts(interp: Interpreter, value: Value) -> Args:
     if not isinstance(value, TupleValue) or len(value.items) != 5:
         raise GraphBreak("unsupported_call", "warnings.warn under filters of a form that is not known")
-    return [ex.world.force(part) for part in value.items]
+    return [interp.context.force(part) for part in value.items]
 
 
-def _real(ex: Executor, value: Value) -> Any:
+def _real(interp: Interpreter, value: Value) -> Any:
     real = value.value if isinstance(value, ConstValue) else \
-        ex.world.pin(value) if isinstance(value, (PyValue, TextValue)) else value
+        interp.context.pin(value) if isinstance(value, (PyValue, TextValue)) else value
     if not isinstance(real, (str, int, type, re.Pattern, type(None))):
         raise GraphBreak("unsupported_call", "warnings.warn under filters of a form that is not known")
     return real
@@ -214,13 +215,14 @@ def _matches(pattern: Any, text: str) -> bool:
     return pattern is None or (pattern == text if type(pattern) is str else pattern.match(text) is not None)
 
 
-def _is_due(ex: Executor, action: str, text: str, category: type[Warning], place: Frame, refused: GraphBreak) -> bool:
+def _is_due(interp: Interpreter, action: str, text: str, category: type[Warning], place: Frame,
+            refused: GraphBreak) -> bool:
     """Whether a warning is shown that may have been shown before: registries forget when filters change."""
     if action == "always":
         return True
-    if ex.warned.seen is None or action not in ("default", "module", "once"):
+    if interp.warned.seen is None or action not in ("default", "module", "once"):
         raise refused
-    registry = ex.warned.seen.setdefault(id(place.globals), set())
+    registry = interp.warned.seen.setdefault(id(place.globals), set())
     keys = {(text, category, place.line())} | ({(text, category)} if action != "default" else set())
     known = bool(keys & registry)
     registry |= keys
@@ -230,36 +232,36 @@ def _is_due(ex: Executor, action: str, text: str, category: type[Warning], place
 # -- changes of filters ---------------------------------------------------------------------------------------
 
 
-def _meet_outside(ex: Executor) -> None:
+def _meet_outside(interp: Interpreter) -> None:
     """The list outside of the program that warnings go to, where there is one."""
     show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
-    if _shows_quietly(show) and isinstance(show, types.BuiltinMethodType) and not _is_recorded_by_program(ex):
-        hidden = ex.world.hidden.pop(id(show.__self__), None)
-        value = _attribute(ex, "_showwarnmsg_impl")
+    if _shows_quietly(show) and isinstance(show, types.BuiltinMethodType) and not _is_recorded_by_program(interp):
+        hidden = interp.context.hidden.pop(id(show.__self__), None)
+        value = _attribute(interp, "_showwarnmsg_impl")
         assert isinstance(value, BuiltinMethodValue)
-        ex.warned.outside = value.self
+        interp.warned.outside = value.self
         if hidden is not None:
-            ex.world.hidden[id(show.__self__)] = hidden
+            interp.context.hidden[id(show.__self__)] = hidden
 
 
 def _changes_filters(function: Any) -> None:
     @builtin(function)
-    def change(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
+    def change(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         """The Python function itself; warnings that are made behind the graph keep the filters of now."""
-        if not is_changed(ex, warnings):
-            _meet_outside(ex)
-        if any(made in (_warn_at, _warn_above) for made, _, _ in ex.host_calls):
-            state = [_filters(ex), _attribute(ex, "_showwarnmsg_impl")]
+        if not is_changed(interp, warnings):
+            _meet_outside(interp)
+        if any(made in (_warn_at, _warn_above) for made, _, _ in interp.host_calls):
+            state = [_filters(interp), _attribute(interp, "_showwarnmsg_impl")]
             under = {_warn_at: _warn_at_under, _warn_above: _warn_above_under}
-            ex.host_calls[:] = [(under[made], [*state, *args], kwargs) if made in under else (made, args, kwargs)
-                                for made, args, kwargs in ex.host_calls]
-        return inline_library(ex, function, args, kwargs)
+            interp.host_calls[:] = [(under[made], [*state, *args], kwargs) if made in under else (made, args, kwargs)
+                                for made, args, kwargs in interp.host_calls]
+        return inline_library(interp, function, args, kwargs)
 
 
 def _enters(function: Any) -> None:
     @builtin(function)
-    def enter(ex: Executor, args: Args, kwargs: Kwargs) -> Any:
-        return inline_library(ex, function, args, kwargs)
+    def enter(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+        return inline_library(interp, function, args, kwargs)
 
 
 for _function in (warnings.catch_warnings.__enter__, warnings.catch_warnings.__exit__, warnings.resetwarnings,
@@ -271,9 +273,9 @@ for _function in (warnings.catch_warnings.__init__, warnings.simplefilter, warni
 
 
 @builtin(warnings._filters_mutated)  # type: ignore[attr-defined]
-def filters_mutated(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
-    note(ex, warnings._filters_mutated, [])  # type: ignore[attr-defined]
-    ex.warned.seen = {}
+def filters_mutated(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
+    note(interp, warnings._filters_mutated, [])  # type: ignore[attr-defined]
+    interp.warned.seen = {}
     return NONE
 
 

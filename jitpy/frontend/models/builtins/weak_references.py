@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from ...breaks import GraphBreak, Restart
+from ...breaks import GraphBreak, RestartAnalysis
 from ...codegen.frame_code import Emitter, builds, param_names
 from ...guards.source import LocalSource, slot
 from ...interpreter.calls import builtin, calls_of
-from ...interpreter.interpreter import Executor, Frame
+from ...interpreter.interpreter import Frame, Interpreter
 from ...values.base import NONE, FunctionValue, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
 
 Args = list[Value]
@@ -31,68 +31,70 @@ REFERENT = _Referent(lambda reference: reference())
 
 
 @builtin(weakref.ref)
-def _make(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def _make(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     if not args:
         raise GraphBreak("unsupported_call", "weakref.ref()")
     target = args[0]
     if kwargs or len(args) != 1:
         raise _refusal(target, "a weak reference with a callback")
     is_known = type(target) is ObjectValue and (target.source is not None or target.born > 0) or \
-        isinstance(target, TensorValue) and (target.source is not None or target.traced in ex.recorder.parameters.data)
+        isinstance(target, TensorValue) and (target.source is not None or
+                                             target.traced in interp.builder.parameters.data)
     if not is_known or target.cls.__weakrefoffset__ == 0:
         raise GraphBreak("unsupported_call", f"a weak reference to {target.describe()}")
-    made = ex.weak_references.get(id(target))
+    made = interp.weak_references.get(id(target))
     if made is None:
-        made = ex.weak_references[id(target)] = WeakReferenceValue(target, born=ex.step)
+        made = interp.weak_references[id(target)] = WeakReferenceValue(target, born=interp.step)
     return made
 
 
 @builtin(weakref.ref.__new__)
-def _new(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def _new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     raise _refusal(args[1] if len(args) > 1 else NONE, "a weak reference of a class of its own")
 
 
 @builtin(weakref.proxy)
-def _proxy(ex: Executor, args: Args, kwargs: Kwargs) -> Value:
+def _proxy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     raise _refusal(args[0] if args else NONE, "weakref.proxy()")
 
 
 def _refusal(target: Value, what: str) -> BaseException:
     if type(target) is ObjectValue and target.source is None and target.born > 0:
-        return Restart(target.born, GraphBreak("finalizer", f"{target.cls.__qualname__}: {what}", tail=True))
+        return RestartAnalysis(target.born, GraphBreak("finalizer", f"{target.cls.__qualname__}: {what}", tail=True))
     return GraphBreak("unsupported_call", what)
 
 
 @calls_of(WeakReferenceValue)
-def _call(ex: Executor, fn: WeakReferenceValue, args: Args, kwargs: Kwargs) -> Value:
+def _call(interp: Interpreter, fn: WeakReferenceValue, args: Args, kwargs: Kwargs) -> Value:
     if args or kwargs:
         raise GraphBreak("unsupported_call", "a weak reference with arguments")
     target = fn.target
     if target is None:
         assert fn.source is not None
-        target = ex.world.wrap(fn.real(), slot(fn.source, REFERENT))
-    if target is NONE or getattr(target, "value", target) is None or _is_alive(ex, target):
+        target = interp.context.wrap(fn.real(), slot(fn.source, REFERENT))
+    if target is NONE or getattr(target, "value", target) is None or _is_alive(interp, target):
         return target  # what is dead stays dead
     raise _refusal(target, "a weak reference to what may be gone by now")
 
 
-def _is_alive(ex: Executor, target: Value) -> bool:
+def _is_alive(interp: Interpreter, target: Value) -> bool:
     """Whether something that the program can reach holds an object; or, of one that lived when the call began, whether
     nothing has been let go since."""
-    held = _held(ex)
+    held = _held(interp)
     if id(target) in held:
         return True
-    if target.source is None or any(value.source is not None for value in ex.world.dirty):
+    if target.source is None or any(value.source is not None for value in interp.context.dirty):
         return False
-    root = ex.frames[0]
+    root = interp.frames[0]
     return all(isinstance(getattr(root.locals.get(name), "source", None), LocalSource) or name in root.code.co_cellvars
                for name in param_names(root.code))
 
 
-def _held(ex: Executor) -> set[int]:
+def _held(interp: Interpreter) -> set[int]:
     """The ids of all Values that are held by frames, or by what came from outside and was changed."""
     found: dict[int, Any] = {}  # things by id, which they keep while they are in here; containers too, for cycles
-    waiting: list[Any] = [ex.frames, ex.handled, [value for value in ex.world.dirty if value.source is not None]]
+    waiting: list[Any] = [interp.frames, interp.handled,
+                          [value for value in interp.context.dirty if value.source is not None]]
     while waiting:
         thing = waiting.pop()
         if not isinstance(thing, (list, tuple, dict, Value, Frame)) or id(thing) in found:
@@ -130,7 +132,8 @@ def _build(emitter: Emitter, value: WeakReferenceValue) -> None:
     assert target is not None
     if emitter.is_break and target.source is None:
         if isinstance(target, TensorValue):  # from then on the parameter is one from outside
-            raise Restart(value.born, GraphBreak("unsupported_call", "a weak reference to a parameter", split=True))
+            raise RestartAnalysis(value.born,
+                                  GraphBreak("unsupported_call", "a weak reference to a parameter", split=True))
         raise _refusal(target, "a weak reference at a graph break")
     emitter.call(weakref.ref, lambda: emitter.load(target))
     emitter.remember(value)

@@ -16,7 +16,7 @@ from .computed_sizes import require_truth
 from .tensor_flags import truth_of_flag
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor, Frame
+    from ...interpreter.interpreter import Frame, Interpreter
 
 #: How many instructions a way to an exception may take: a message is put together.
 _LONGEST = 200
@@ -24,24 +24,24 @@ _LONGEST = 200
 _LEAVES = ("RETURN_", "YIELD_", "FOR_ITER", "SEND", "JUMP_", "POP_JUMP_BACKWARD")
 
 
-def branch(ex: Executor, frame: Frame, ins: Any, value: Value) -> bool:
+def branch(interp: Interpreter, frame: Frame, ins: Any, value: Value) -> bool:
     """The truth of what a conditional jump looks at. Breaks the graph where data decides between two ways that a
     program may take; where one of them surely raises, the other one is taken, and the graph checks it."""
-    known = truth_or_number(ex, value)
+    known = truth_or_number(interp, value)
     if isinstance(known, bool):
         return known
     jumps_if = "IF_TRUE" in ins.name
     raises_on = [truth for truth in (False, True)
                  if surely_raises(frame, ins.target if truth is jumps_if else frame.ip)]
     if len(raises_on) != 1:
-        truth = truth_of_flag(ex, known)
+        truth = truth_of_flag(interp, known)
         if truth is not None:
             return truth
         raise GraphBreak("data_dependent_branch", "")
     expected = not raises_on[0]
-    what = f"a branch that does not raise, {ex.loc()}"
-    with recording(ex, what):
-        holds = require_truth(ex.recorder, known, expected, what)
+    what = f"a branch that does not raise, {interp.loc()}"
+    with recording(interp, what):
+        holds = require_truth(interp.builder, known, expected, what)
     return expected if holds else not expected
 
 

@@ -23,7 +23,7 @@ from ...capture.traced import TracedTensor, Uncapturable
 from .state import KERNELS, AttentionSwitches, TorchState, attention_switches, set_attention_switches
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
 
@@ -44,12 +44,12 @@ def is_on_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(tensors) and all(value.spec.device.type == "cuda" for value in tensors)
 
 
-def prepared(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+def prepared(builder: GraphBuilder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
     """The arguments as autocast makes them, without a mask that says nothing or that is the causal one."""
-    autocast = recorder.state.autocast["cuda"]
+    autocast = builder.state.autocast["cuda"]
     if autocast.enabled:
-        args = tuple(_cast(recorder, value, autocast.dtype) for value in args)
-        kwargs = {name: _cast(recorder, value, autocast.dtype) for name, value in kwargs.items()}
+        args = tuple(_cast(builder, value, autocast.dtype) for value in args)
+        kwargs = {name: _cast(builder, value, autocast.dtype) for name, value in kwargs.items()}
     try:
         given = _SIGNATURE.bind(*args, **kwargs).arguments
     except TypeError:
@@ -63,13 +63,13 @@ def prepared(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if mask.ndim > query.ndim or any(
             m != 1 and m != n for m, n in zip(reversed(mask.shape), reversed(scores), strict=False)):
         return args, kwargs
-    node = recorder.node(mask)
+    node = builder.node(mask)
     if hides_nothing(node):
         given["attn_mask"] = None
     elif is_causal(node, *scores[-2:]):
         given["attn_mask"], given["is_causal"] = None, True
     elif mask.ndim and mask.spec.stride[-1] != 1:
-        given["attn_mask"] = recorder.call(torch.Tensor.contiguous, (mask,), {}, recorder.loc)
+        given["attn_mask"] = builder.call(torch.Tensor.contiguous, (mask,), {}, builder.loc)
     rest = {name: given.pop(name) for name in ("scale", "enable_gqa") if name in given}
     return (query, key, given.pop("value")), {**{n: v for n, v in given.items() if n not in ("query", "key")}, **rest}
 
@@ -84,11 +84,11 @@ def is_chosen(state: TorchState) -> bool:
     return state.attention != state.initial["attention"] or not state.attention[KERNELS.index("math")]
 
 
-def with_other_kernels(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any],
+def with_other_kernels(builder: GraphBuilder, args: tuple[Any, ...], kwargs: dict[str, Any],
                        record: Callable[..., Any]) -> Any:
     """A call where other kernels are allowed than those with which the compiled graph runs, or where there may be none.
     """
-    state, refusal = recorder.state, Uncapturable("unsupported_op", "attention where the program chooses its kernel")
+    state, refusal = builder.state, Uncapturable("unsupported_op", "attention where the program chooses its kernel")
     try:
         given = {**_DEFAULTS, **_SIGNATURE.bind(*args, **kwargs).arguments}
     except TypeError:
@@ -99,7 +99,7 @@ def with_other_kernels(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[s
     present, initial = state.attention, state.initial["attention"]
     if not known or not isinstance(given["dropout_p"], float) or state.autocast_enabled:
         if present == initial:
-            return record(recorder, ATTENTION, args, kwargs)
+            return record(builder, ATTENTION, args, kwargs)
         raise refusal
     choice = _choice(present, given)
     if choice < 0:
@@ -107,14 +107,14 @@ def with_other_kernels(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[s
     if choice == _choice(initial, given):
         state.set("attention", initial)
         try:
-            return record(recorder, ATTENTION, args, kwargs)
+            return record(builder, ATTENTION, args, kwargs)
         finally:
             state.set("attention", present)
     plain = choice == _PLAIN and tensors[0].spec.device.type == "cpu"
     if not plain or any(mask.spec.dtype is torch.bool for mask in masks):
         raise refusal
-    return recorder.call(_MATH, (*tensors, given["dropout_p"], given["is_causal"]),
-                         {name: given[name] for name in ("scale", "enable_gqa")}, recorder.loc)[0]
+    return builder.call(_MATH, (*tensors, given["dropout_p"], given["is_causal"]),
+                         {name: given[name] for name in ("scale", "enable_gqa")}, builder.loc)[0]
 
 
 _DEFAULTS = {name: parameter.default for name, parameter in _SIGNATURE.parameters.items()
@@ -142,10 +142,10 @@ def _choice(switches: AttentionSwitches, given: dict[str, Any]) -> int:
             set_attention_switches(before)
 
 
-def _cast(recorder: Recorder, value: Any, dtype: torch.dtype) -> Any:
+def _cast(builder: GraphBuilder, value: Any, dtype: torch.dtype) -> Any:
     """What autocast does with an argument of an op that runs in the lower precision."""
     if type(value) is not TracedTensor or not value.spec.dtype.is_floating_point:
         return value
     if value.spec.dtype in (dtype, torch.float64):
         return value
-    return recorder.call(torch.Tensor.to, (value, dtype), {}, recorder.loc)
+    return builder.call(torch.Tensor.to, (value, dtype), {}, builder.loc)

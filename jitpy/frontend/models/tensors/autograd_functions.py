@@ -22,10 +22,10 @@ from jitpy.ir.alias import alias_kind
 from jitpy.ir.autograd_function import CustomGradient
 from jitpy.ir.spec import contiguous_stride
 
-from ...breaks import GraphBreak, Restart
+from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.traced import TracedTensor, Uncapturable, ViewStep
 from ...interpreter.calls import WRAPPED, builtin, call, from_payload, inline_library, record, recording
-from ...interpreter.interpreter import Executor, TracedException, is_polyfill
+from ...interpreter.interpreter import Interpreter, TracedException, is_polyfill
 from ...polyfills import POLYFILLS, autograd
 from ...values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
 from .higher_order import Body, trace_body
@@ -47,11 +47,11 @@ _BLOCKS = (torch.autograd.grad_mode.__file__, torch.amp.autocast_mode.__file__)
 def _ask(question: Any) -> Any:
     """The model of a question about a mode that backward passes are under as they are called."""
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        code = ex.frames[-1].code
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        code = interp.frames[-1].code
         if not is_polyfill(code) and code.co_filename not in _BLOCKS:
-            ex.recorder.state.mode_questions += 1
-        return record(ex, question, args, kwargs)
+            interp.builder.state.mode_questions += 1
+        return record(interp, question, args, kwargs)
 
     return handler
 
@@ -62,28 +62,28 @@ for _question in (torch.is_grad_enabled, torch.is_autocast_enabled, torch.is_aut
 
 
 @builtin(torch.autograd.Function.apply.__func__)
-def _apply(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    if ex.sync_depth > ex.ordinary_depth:
+def _apply(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if interp.sync_depth > interp.ordinary_depth:
         # transforms have rules of their own for it
         raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
     if isinstance(args[0], PyValue) and args[0].obj is BackwardHookFunction:
-        _break_at_module_call(ex)
-    return call(ex, ex.world.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
+        _break_at_module_call(interp)
+    return call(interp, interp.context.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
 
 
-def _break_at_module_call(ex: Executor) -> None:
+def _break_at_module_call(interp: Interpreter) -> None:
     """A module whose backward pass has hooks, which sit on nodes made around its call: the call as a whole is plain
     Python, and what it calls is compiled by itself. Broken in its middle, it would be compiled in many small pieces,
     and anew for each module."""
-    frames = ex.frames
+    frames = interp.frames
     position = max((i for i, frame in enumerate(frames) if id(frame.code) in _MODULE_CALLS), default=0)
     while position and (id(frames[position - 1].code) in _MODULE_CALLS or is_polyfill(frames[position - 1].code)):
         position -= 1
-    if ex.sync_depth:
+    if interp.sync_depth:
         raise GraphBreak("autograd", _HOOKS)
     if not position:
         raise GraphBreak("autograd", _HOOKS, tail=True)
-    raise Restart(frames[position].entered, GraphBreak("autograd", _HOOKS))
+    raise RestartAnalysis(frames[position].entered, GraphBreak("autograd", _HOOKS))
 
 
 _HOOKS = "hooks on the backward pass of a module"
@@ -91,20 +91,20 @@ _MODULE_CALLS = {id(torch.nn.Module._wrapped_call_impl.__code__), id(torch.nn.Mo
 
 
 @builtin(autograd.with_gradients)
-def _with_gradients(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _with_gradients(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, ctx, given, made, saved, plain, materialize = args
     assert isinstance(given, TupleValue) and isinstance(materialize, ConstValue)
     name = cls.obj.__name__ if hasattr(cls, "obj") else "Function"
-    with recording(ex, f"{name}.apply"):
-        results = _Results(ex, _items(ex, given), made, _items(ex, plain))
+    with recording(interp, f"{name}.apply"):
+        results = _Results(interp, _items(interp, given), made, _items(interp, plain))
         if not results.differentiable:
             return made
         if len(results.differentiable) > 1 and not materialize.value:
             raise _refusal("set_materialize_grads(False) with several results")
-        kept = _items(ex, saved)
+        kept = _items(interp, saved)
         if not all(isinstance(v, TensorValue) or _is_none(v) for v in kept):
             raise _refusal("save_for_backward of what is no tensor: eager raises")
-        return _record(ex, cls, name, ctx, results, kept, bool(materialize.value))
+        return _record(interp, cls, name, ctx, results, kept, bool(materialize.value))
 
 
 class _Results:
@@ -115,13 +115,13 @@ class _Results:
     is_view         whether the one that gets it shares memory with a tensor that is seen elsewhere
     """
 
-    def __init__(self, ex: Executor, arguments: list[Value], made: Value, plain: list[Value]) -> None:
-        self.ex = ex
+    def __init__(self, interp: Interpreter, arguments: list[Value], made: Value, plain: list[Value]) -> None:
+        self.interp = interp
         self.arguments = arguments
         self.is_tuple = isinstance(made, TupleValue)
         if isinstance(made, TupleValue) and made.cls is not tuple:
             raise _refusal(f"a {made.cls.__name__} of results")
-        self.values = _items(ex, made) if isinstance(made, TupleValue) else [made]
+        self.values = _items(interp, made) if isinstance(made, TupleValue) else [made]
         self.differentiable = [k for k, v in enumerate(self.values) if isinstance(v, TensorValue)
                                and (v.traced.dtype.is_floating_point or v.traced.dtype.is_complex)
                                and not any(v is other for other in plain)]
@@ -134,7 +134,7 @@ class _Results:
             raise _refusal("the same tensor as two results")
 
     def _is_view(self, position: int, value: TensorValue) -> bool:
-        recorder, tensor = self.ex.recorder, value.traced
+        builder, tensor = self.interp.builder, value.traced
         has_history = position in self.differentiable
         if tensor.dtype.is_complex:
             raise _refusal("complex numbers")
@@ -145,7 +145,7 @@ class _Results:
         if tensor.spec.requires_grad:
             raise _refusal("a result that requires grad by itself")
         if tensor.storage.input is None and not tensor.chain:
-            kind = alias_kind(recorder.graph, recorder.node(tensor, is_result=True))
+            kind = alias_kind(builder.graph, builder.node(tensor, is_result=True))
             if kind == "copy" or not has_history:
                 return False
         elif not has_history:
@@ -160,55 +160,55 @@ class _Results:
         return [self.values[k].traced for k in self.differentiable]  # type: ignore[attr-defined]
 
 
-def _record(ex: Executor, cls: Value, name: str, ctx: Value, results: _Results, kept: list[Value],
+def _record(interp: Interpreter, cls: Value, name: str, ctx: Value, results: _Results, kept: list[Value],
             materialize: bool) -> Value:
-    recorder = ex.recorder
+    builder = interp.builder
     tensors = [v.traced for v in kept if isinstance(v, TensorValue)]
     kept_results = [next((k for k, result in enumerate(results.traced) if result is t), None) for t in tensors]
     tracing = _Traced()
-    body, leaves = _trace(ex, cls, ctx, results, kept, kept_results, materialize, tracing)
+    body, leaves = _trace(interp, cls, ctx, results, kept, kept_results, materialize, tracing)
     inputs = [v.traced for v in results.arguments if isinstance(v, TensorValue) and v.traced.spec.requires_grad]
-    places = _places(ex, results.arguments, leaves, body)
-    values = [recorder.node(result, is_result=True) for result in results.traced]
-    kept_nodes = [values[k] if k is not None else recorder.node(t, is_result=True)
+    places = _places(interp, results.arguments, leaves, body)
+    values = [builder.node(result, is_result=True) for result in results.traced]
+    kept_nodes = [values[k] if k is not None else builder.node(t, is_result=True)
                   for k, t in zip(kept_results, tensors, strict=True)]
     custom = CustomGradient(name, body.graph, tuple(places), (*kept_results, *(None for _ in body.captures)),
                             materialize, tracing.once, len(values) > 1, results.is_view)
     specs = tuple(node.tensor.with_(requires_grad=True) for node in values)
     op = custom.op(specs if custom.multiple else specs[0])
-    rest = (tuple(recorder.node(t) for t in inputs), (*kept_nodes, *body.captures))
-    if recorder._first_grad_node is None:
-        recorder._first_grad_node = len(recorder.graph.nodes)
-    node = recorder.graph.add(op, (tuple(values), *rest), {}, specs if custom.multiple else specs[0], recorder.loc,
+    rest = (tuple(builder.node(t) for t in inputs), (*kept_nodes, *body.captures))
+    if builder._first_grad_node is None:
+        builder._first_grad_node = len(builder.graph.nodes)
+    node = builder.graph.add(op, (tuple(values), *rest), {}, specs if custom.multiple else specs[0], builder.loc,
                               name.lower())
     made = list(results.values)
     if results.is_view:
         (position,) = results.differentiable
-        made[position] = _view(ex, results, made[position], rest, op, node)
+        made[position] = _view(interp, results, made[position], rest, op, node)
     else:
         for index, tensor in enumerate(results.traced):
-            _connect(ex, tensor, recorder._part(node, index) if custom.multiple else node)
+            _connect(interp, tensor, builder._part(node, index) if custom.multiple else node)
     return TupleValue(made) if results.is_tuple else made[0]
 
 
-def _view(ex: Executor, results: _Results, value: Value, rest: tuple[Any, ...], op: Any, node: Node) -> Value:
+def _view(interp: Interpreter, results: _Results, value: Value, rest: tuple[Any, ...], op: Any, node: Node) -> Value:
     """A result that looks at memory that others see."""
     assert isinstance(value, TensorValue)
-    recorder, tensor = ex.recorder, value.traced
+    builder, tensor = interp.builder, value.traced
     step = ViewStep(op, rest, {}, node.tensor, True, True)
-    alias = recorder.alias(tensor, step, node)
+    alias = builder.alias(tensor, step, node)
     if any(value is argument for argument in results.arguments):
-        return ex.world.tensor_value(alias)
-    recorder._save(tensor)
+        return interp.context.tensor_value(alias)
+    builder._save(tensor)
     tensor.restore(alias.state())
     return value
 
 
-def _connect(ex: Executor, tensor: TracedTensor, node: Node) -> None:
+def _connect(interp: Interpreter, tensor: TracedTensor, node: Node) -> None:
     """A tensor that `forward` made gets a history: the same object, as in eager."""
-    recorder, storage = ex.recorder, tensor.storage
-    recorder._save(storage)
-    recorder._save(tensor)
+    builder, storage = interp.builder, tensor.storage
+    builder._save(storage)
+    builder._save(tensor)
     storage.base, storage.values = node, (*storage.values, node)
     storage.generation += 1
     tensor.node, tensor.generation, tensor.anchored, tensor._spec = node, storage.generation, True, node.tensor
@@ -217,19 +217,20 @@ def _connect(ex: Executor, tensor: TracedTensor, node: Node) -> None:
 # -- tracing backward -------------------------------------------------------------------------------------------------
 
 
-def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[Value], kept_results: list[int | None],
+def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept: list[Value],
+           kept_results: list[int | None],
            materialize: bool, tracing: _Traced) -> tuple[Body, list[Any]]:
     """`backward` as a graph, and for each gradient that it returned the number of the graph's output, or None."""
-    recorder = ex.recorder
+    builder = interp.builder
     stand_ins: list[Node] = []
 
     def stand_in(node: Node, spec: TensorSpec) -> Value:
-        stand_ins.append(recorder.graph.add(recorder.op(_aten.clone.default), (node,), {}, spec, recorder.loc))
-        tensor = recorder.fresh(stand_ins[-1])
-        recorder.bets.stand_ins.add(tensor)
-        return ex.world.tensor_value(tensor)
+        stand_ins.append(builder.graph.add(builder.op(_aten.clone.default), (node,), {}, spec, builder.loc))
+        tensor = builder.fresh(stand_ins[-1])
+        builder.speculation.stand_ins.add(tensor)
+        return interp.context.tensor_value(tensor)
 
-    grads = [_gradient(ex, value, k in results.differentiable, materialize, stand_in)
+    grads = [_gradient(interp, value, k in results.differentiable, materialize, stand_in)
              for k, value in enumerate(results.values)]
     places = iter(kept_results)
     saved: list[Value] = []
@@ -237,19 +238,20 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
         if isinstance(value, TensorValue):
             spec, is_result = value.traced.spec, next(places) is not None
             spec = spec.with_(requires_grad=spec.requires_grad or is_result, offset=0)
-            value = stand_in(recorder.node(value.traced, is_result=True), spec)
+            value = stand_in(builder.node(value.traced, is_result=True), spec)
         saved.append(value)
     given = [v.traced.storage for v in (*grads, *saved) if isinstance(v, TensorValue)]
-    named, asked = recorder.sizes.unbacked_count, recorder.state.mode_questions
-    with _as_backward(ex, tracing):
-        ex.call_sync(ex.world.const_object(autograd.unpack), [ctx, TupleValue(saved)])
-        body = trace_body(ex, ex.world.const_object(autograd.backward), [cls, ctx, TupleValue(grads)], {}, stand_ins,
+    named, asked = builder.sizes.unbacked_count, builder.state.mode_questions
+    with _as_backward(interp, tracing):
+        interp.call_sync(interp.context.const_object(autograd.unpack), [ctx, TupleValue(saved)])
+        body = trace_body(interp, interp.context.const_object(autograd.backward), [cls, ctx, TupleValue(grads)], {},
+                          stand_ins,
                           may_skip=True)
     if any(storage.generation for storage in given):
         raise _refusal("a backward that writes to what it is given")
-    if recorder.sizes.unbacked_count != named:
+    if builder.sizes.unbacked_count != named:
         raise _refusal("a backward with sizes that depend on data")  # what is assumed of them is checked in the forward
-    if recorder.state.mode_questions != asked:
+    if builder.state.mode_questions != asked:
         raise _refusal("a backward that asks for grad mode or autocast: these are the pass'")
     for node in body.graph.nodes:
         if node.op.is_random or isinstance(node.spec, ScalarSpec):
@@ -260,44 +262,45 @@ def _trace(ex: Executor, cls: Value, ctx: Value, results: _Results, kept: list[V
     return body, list(leaves)
 
 
-def _gradient(ex: Executor, value: Value, differentiable: bool, materialize: bool, stand_in: Any) -> Value:
+def _gradient(interp: Interpreter, value: Value, differentiable: bool, materialize: bool, stand_in: Any) -> Value:
     """What `backward` gets for one result."""
     if not isinstance(value, TensorValue):
         return const(None)
     spec = value.traced.spec
     if differentiable:
         layout = spec if spec.is_static and spec.is_contiguous() else spec.with_(stride=contiguous_stride(spec.shape))
-        return stand_in(ex.recorder.node(value.traced, is_result=True), layout.with_(requires_grad=True, offset=0))
+        return stand_in(interp.builder.node(value.traced, is_result=True), layout.with_(requires_grad=True, offset=0))
     if not materialize:
         return const(None)
-    return TupleValue([TupleValue([from_payload(ex, size) for size in spec.shape]), ex.world.const_object(spec.dtype),
-                       ex.world.const_object(spec.device)])
+    return TupleValue([TupleValue([from_payload(interp, size) for size in spec.shape]),
+                       interp.context.const_object(spec.dtype),
+                       interp.context.const_object(spec.device)])
 
 
 @contextmanager
-def _as_backward(ex: Executor, tracing: _Traced) -> Iterator[None]:
+def _as_backward(interp: Interpreter, tracing: _Traced) -> Iterator[None]:
     """Trace as the engine would run it, with grad mode on so that the gradients have derivatives too. What goes wrong
     in there goes wrong when `backward` runs."""
-    state, frames, enabled = ex.recorder.state, len(ex.frames), ex.recorder.state.grad_enabled
-    outer = ex.custom_backward, ex.ordinary_depth, ex.handled
-    ex.custom_backward, ex.ordinary_depth = tracing, ex.sync_depth + 1
+    state, frames, enabled = interp.builder.state, len(interp.frames), interp.builder.state.grad_enabled
+    outer = interp.custom_backward, interp.ordinary_depth, interp.handled
+    interp.custom_backward, interp.ordinary_depth = tracing, interp.sync_depth + 1
     if not enabled:
         state.set("grad_enabled", True)
     try:
         yield
     except TracedException as error:
-        del ex.frames[frames:]
+        del interp.frames[frames:]
         raise _refusal(f"backward raises {error.value.cls.__name__}") from None
     except (GraphBreak, SizeUnknown, Uncapturable, NotCovered) as error:
-        del ex.frames[frames:]
+        del interp.frames[frames:]
         raise _refusal(f"backward: {error}") from None
     finally:
-        ex.custom_backward, ex.ordinary_depth, ex.handled = outer
+        interp.custom_backward, interp.ordinary_depth, interp.handled = outer
         if state.grad_enabled != enabled:
             state.set("grad_enabled", enabled)
 
 
-def _places(ex: Executor, arguments: Sequence[Value], leaves: list[Any], body: Body) -> Iterator[int | None]:
+def _places(interp: Interpreter, arguments: Sequence[Value], leaves: list[Any], body: Body) -> Iterator[int | None]:
     """For each argument that requires grad the output of `backward` that is its gradient. Refuses where eager raises.
     """
     while len(leaves) > len(arguments) and leaves[-1] is None:
@@ -315,42 +318,42 @@ def _places(ex: Executor, arguments: Sequence[Value], leaves: list[Any], body: B
             continue
         if leaf is not None:
             have = body.specs[leaf]
-            if have.device != want.device or have.dtype.is_complex or not _expands(ex, want, have):
+            if have.device != want.device or have.dtype.is_complex or not _expands(interp, want, have):
                 raise _refusal(f"a gradient of shape {have.shape} for an argument of shape {want.shape}")
         found.append(leaf)
     return iter(found)
 
 
-def _expands(ex: Executor, small: TensorSpec, large: TensorSpec) -> bool:
+def _expands(interp: Interpreter, small: TensorSpec, large: TensorSpec) -> bool:
     """Whether a tensor may be expanded to the shape of another: the gradient is summed then."""
-    equal, lead = ex.recorder.sizes.equal, large.ndim - small.ndim
+    equal, lead = interp.builder.sizes.equal, large.ndim - small.ndim
     if lead < 0:
         return False
     return all(equal(a, b, "the shape of a gradient") or equal(a, 1, "the shape of a gradient")
                for a, b in zip(small.shape, large.shape[lead:], strict=True))
 
 
-def _once(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _once(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A function marked with `once_differentiable`."""
-    if ex.custom_backward is None:
+    if interp.custom_backward is None:
         assert fn.real is not None
-        return inline_library(ex, fn.real, args, kwargs)
-    ex.custom_backward.once = True
+        return inline_library(interp, fn.real, args, kwargs)
+    interp.custom_backward.once = True
     assert fn.closure is not None
-    inner = ex.world.cell_content(fn.closure[fn.code.co_freevars.index("fn")])
+    inner = interp.context.cell_content(fn.closure[fn.code.co_freevars.index("fn")])
     assert isinstance(inner, Value)
-    return call(ex, ex.world.const_object(autograd.without_grad), [inner, *args], kwargs)
+    return call(interp, interp.context.const_object(autograd.without_grad), [inner, *args], kwargs)
 
 
 WRAPPED[id(once_differentiable(lambda ctx: None).__code__)] = _once
 
 
-def _items(ex: Executor, value: Value) -> list[Value]:
+def _items(interp: Interpreter, value: Value) -> list[Value]:
     if _is_none(value):
         return []
     if not isinstance(value, TupleValue):
         raise _refusal(f"a {value.cls.__name__} where a tuple is due")
-    return [ex.world.force(item) for item in value.items]
+    return [interp.context.force(item) for item in value.items]
 
 
 def _is_none(value: Value) -> bool:

@@ -33,8 +33,8 @@ from ..builtins.iteration import iterate
 from .torch_objects import assign_grad, load_grad
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
-    from ...interpreter.interpreter import Executor
+    from ...capture.graph_builder import GraphBuilder
+    from ...interpreter.interpreter import Interpreter
 
 _aten = torch.ops.aten
 
@@ -47,7 +47,7 @@ def _models(function: Callable[..., Any]) -> Callable[[Any], Any]:
     signature = inspect.signature(function)
 
     def register(model: Callable[..., Any]) -> Any:
-        def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError as error:
@@ -55,7 +55,7 @@ def _models(function: Callable[..., Any]) -> Callable[[Any], Any]:
             given = {name: bound.arguments.get(name, _NOT_GIVEN) for name in signature.parameters}
             defaults = {name: const(p.default) for name, p in signature.parameters.items()
                         if given[name] is _NOT_GIVEN and p.default is not p.empty}
-            return model(ex, **{**given, **defaults})
+            return model(interp, **{**given, **defaults})
 
         builtin(function)(handler)
         return model
@@ -67,83 +67,87 @@ _NOT_GIVEN = object()
 
 
 @_models(torch.Tensor.backward)
-def _method(ex: Executor, self: Value, gradient: Value, retain_graph: Value, create_graph: Value,
+def _method(interp: Interpreter, self: Value, gradient: Value, retain_graph: Value, create_graph: Value,
             inputs: Value) -> Value:
-    return _backward(ex, self, gradient, retain_graph, create_graph, const(None), inputs)
+    return _backward(interp, self, gradient, retain_graph, create_graph, const(None), inputs)
 
 
 @_models(torch.autograd.backward)
-def _backward(ex: Executor, tensors: Value, grad_tensors: Value, retain_graph: Value, create_graph: Value,
+def _backward(interp: Interpreter, tensors: Value, grad_tensors: Value, retain_graph: Value, create_graph: Value,
               grad_variables: Value, inputs: Value) -> Value:
     """Gradients of all leaves that the outputs depend on, into `.grad`."""
-    outputs, cotangents = _checked(ex, tensors, grad_tensors)
+    outputs, cotangents = _checked(interp, tensors, grad_tensors)
     create = _flag(create_graph)
     retain = _flag(retain_graph, create)
     if not _is_none(grad_variables):
         raise GraphBreak("unsupported_call", "backward(grad_variables=...)")
-    only = None if _is_none(inputs) else _tensors(ex, inputs)
-    with _recorded(ex, "backward"), _grad_mode_on(ex, create):
-        _run_backward(ex, outputs, cotangents, retain, create, only)
+    only = None if _is_none(inputs) else _tensors(interp, inputs)
+    with _recorded(interp, "backward"), _grad_mode_on(interp, create):
+        _run_backward(interp, outputs, cotangents, retain, create, only)
     return const(None)
 
 
 @_models(torch.autograd.grad)
-def _grad(ex: Executor, outputs: Value, inputs: Value, grad_outputs: Value, retain_graph: Value, create_graph: Value,
+def _grad(interp: Interpreter, outputs: Value, inputs: Value, grad_outputs: Value, retain_graph: Value,
+          create_graph: Value,
           only_inputs: Value, allow_unused: Value, is_grads_batched: Value, materialize_grads: Value) -> Value:
     """The gradients of the outputs with respect to given tensors, as a tuple."""
     if not _flag(only_inputs):
         raise GraphBreak("unsupported_call", "torch.autograd.grad of all inputs")
     if _flag(is_grads_batched):
-        return _batched_grad(ex, outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused,
+        return _batched_grad(interp, outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused,
                              materialize_grads)
-    made, cotangents = _checked(ex, outputs, grad_outputs)
+    made, cotangents = _checked(interp, outputs, grad_outputs)
     create = _flag(create_graph)
     retain = _flag(retain_graph, create)
-    wanted = _tensors(ex, inputs)
+    wanted = _tensors(interp, inputs)
     zeros = _flag(materialize_grads)
     unused_allowed = _flag(allow_unused, zeros)
     if zeros and not unused_allowed:
         raise GraphBreak("exception", "allow_unused=False with materialize_grads=True")
-    with _recorded(ex, "torch.autograd.grad"):
-        with _grad_mode_on(ex, create):
-            found = _run_grad(ex.recorder, made, cotangents, [v.traced for v in wanted], retain, create, unused_allowed,
+    with _recorded(interp, "torch.autograd.grad"):
+        with _grad_mode_on(interp, create):
+            found = _run_grad(interp.builder, made, cotangents, [v.traced for v in wanted], retain, create,
+                              unused_allowed,
                               zeros)
-    return TupleValue([from_payload(ex, payload) for payload in found])
+    return TupleValue([from_payload(interp, payload) for payload in found])
 
 
-def _batched_grad(ex: Executor, outputs: Value, inputs: Value, grads: Value, retain_graph: Value, create_graph: Value,
+def _batched_grad(interp: Interpreter, outputs: Value, inputs: Value, grads: Value, retain_graph: Value,
+                  create_graph: Value,
                   allow_unused: Value, materialize_grads: Value) -> Value:
     """A pass for each row of the gradients: one under vmap."""
     from jitpy.autograd.reverse import active_nodes
 
     if _is_none(grads) or _is_watched() or _flag(materialize_grads):
         raise GraphBreak("autograd", "a batch of gradients that is left out, or that others watch, or with zeros in it")
-    made, wanted = _tensors(ex, outputs), _tensors(ex, inputs)
-    recorder = ex.recorder
-    to, at = [recorder.node(value.traced) for value in wanted], [recorder.node(value.traced) for value in made]
-    active = active_nodes(recorder.graph.nodes, to, at)
+    made, wanted = _tensors(interp, outputs), _tensors(interp, inputs)
+    builder = interp.builder
+    to, at = [builder.node(value.traced) for value in wanted], [builder.node(value.traced) for value in made]
+    active = active_nodes(builder.graph.nodes, to, at)
     reached = [node in active for node in to]
     if not any(reached) or not all(reached) and not _flag(allow_unused, False):
         raise GraphBreak("autograd", "a batch of gradients to what nothing depends on")
     retain = _flag(retain_graph, _flag(create_graph))
-    body = ex.world.const_object(batched_gradients)
+    body = interp.context.const_object(batched_gradients)
     used: list[Value] = [value for value, is_used in zip(wanted, reached, strict=True) if is_used]
-    result = ex.call_sync(body, [TupleValue(made), TupleValue(used), TupleValue(_tensors(ex, grads)), create_graph])
+    result = interp.call_sync(body, [TupleValue(made), TupleValue(used), TupleValue(_tensors(interp, grads)),
+                                     create_graph])
     assert isinstance(result, TupleValue)
     if not retain:
-        recorder.history.free(active_nodes(recorder.graph.nodes, to, at))
+        builder.history.free(active_nodes(builder.graph.nodes, to, at))
     found = iter(result.items)
     return TupleValue([next(found) if is_used else const(None) for is_used in reached])
 
 
-def _checked(ex: Executor, outputs: Value, grads: Value) -> tuple[list[TracedTensor], list[TracedTensor | None]]:
+def _checked(interp: Interpreter, outputs: Value, grads: Value) -> tuple[list[TracedTensor], list[TracedTensor | None]]:
     """Output payloads, and their gradients or None."""
     if _is_watched():
         raise GraphBreak("autograd", "anomaly mode, or hooks on saved tensors")
-    made = [v.traced for v in _tensors(ex, outputs)]
+    made = [v.traced for v in _tensors(interp, outputs)]
     given: list[TracedTensor | None] = [None] * len(made)
     if not _is_none(grads):
-        items = [grads] if isinstance(grads, TensorValue) else _items(ex, grads)
+        items = [grads] if isinstance(grads, TensorValue) else _items(interp, grads)
         if len(items) != len(made):
             raise GraphBreak("exception", "as many gradients as outputs")
         given = [None if _is_none(v) else _tensor(v).traced for v in items]
@@ -156,23 +160,23 @@ def _is_watched() -> bool:
 
 
 @contextlib.contextmanager
-def _recorded(ex: Executor, what: str) -> Iterator[None]:
+def _recorded(interp: Interpreter, what: str) -> Iterator[None]:
     """All of a backward pass, or nothing where it cannot be captured."""
-    recorder = ex.recorder
-    recorder.loc = ex.loc()
-    mark = recorder.checkpoint()
-    with recording(ex, what):
+    builder = interp.builder
+    builder.loc = interp.loc()
+    mark = builder.checkpoint()
+    with recording(interp, what):
         try:
             yield
         except (Uncapturable, UserError, GraphBreak):
-            recorder.rollback(mark)
+            builder.rollback(mark)
             raise
 
 
 @contextlib.contextmanager
-def _grad_mode_on(ex: Executor, create_graph: bool) -> Iterator[None]:
+def _grad_mode_on(interp: Interpreter, create_graph: bool) -> Iterator[None]:
     """Where its results get a history, a backward pass runs with grad mode on, whatever mode it is called in."""
-    state = ex.recorder.state
+    state = interp.builder.state
     before = state.grad_enabled
     if create_graph and not before:
         state.set("grad_enabled", True)
@@ -196,16 +200,16 @@ def _flag(value: Value, default: bool | None = None) -> bool:
     return value.value
 
 
-def _tensors(ex: Executor, value: Value) -> list[TensorValue]:
+def _tensors(interp: Interpreter, value: Value) -> list[TensorValue]:
     """One tensor, or a sequence of them."""
-    found = [value] if isinstance(value, TensorValue) else [_tensor(v) for v in _items(ex, value)]
+    found = [value] if isinstance(value, TensorValue) else [_tensor(v) for v in _items(interp, value)]
     if not found:
         raise GraphBreak("exception", "a backward pass of or to no tensors")
     return found
 
 
-def _items(ex: Executor, value: Value) -> list[Value]:
-    return [ex.world.force(v) for v in iterate(ex, value)]
+def _items(interp: Interpreter, value: Value) -> list[Value]:
+    return [interp.context.force(v) for v in iterate(interp, value)]
 
 
 def _tensor(value: Value) -> TensorValue:
@@ -217,79 +221,79 @@ def _tensor(value: Value) -> TensorValue:
 # -- backward() -----------------------------------------------------------------------------------------------------
 
 
-def _run_backward(ex: Executor, outputs: list[TracedTensor], cotangents: list[TracedTensor | None], retain: bool,
+def _run_backward(interp: Interpreter, outputs: list[TracedTensor], cotangents: list[TracedTensor | None], retain: bool,
                   create_graph: bool, only: list[TensorValue] | None) -> None:
-    recorder = ex.recorder
-    reached = _reached_inputs(recorder, _output_nodes(recorder, outputs))
+    builder = interp.builder
+    reached = _reached_inputs(builder, _output_nodes(builder, outputs))
     if only is not None:
-        asked = {recorder.parameters.root(value.traced) for value in only}
-        if any(node.op is not INPUT and node not in recorder.bets.leaves for node in asked):
+        asked = {builder.parameters.root(value.traced) for value in only}
+        if any(node.op is not INPUT and node not in builder.speculation.leaves for node in asked):
             raise Uncapturable("autograd", "backward(inputs=...) of a tensor that is no leaf")
-        _check_histories(recorder, _output_nodes(recorder, outputs), list(asked))
-        _check_roots(recorder, [value.traced for value in only], reached)
+        _check_histories(builder, _output_nodes(builder, outputs), list(asked))
+        _check_roots(builder, [value.traced for value in only], reached)
         reached = [node for node in reached if node in asked]
-    leaves = [leaf_of(ex, node) for node in reached]
+    leaves = [leaf_of(interp, node) for node in reached]
     if len(set(map(id, leaves))) < len(leaves):
         raise Uncapturable("autograd", _BOTH)
-    before = [_present_grad(ex, leaf, create_graph) for leaf in leaves]
-    taken = set(recorder.graph.all_nodes())
-    grads = gradients(recorder, outputs, cotangents, reached, retain, create_graph, taken)
+    before = [_present_grad(interp, leaf, create_graph) for leaf in leaves]
+    taken = set(builder.graph.all_nodes())
+    grads = gradients(builder, outputs, cotangents, reached, retain, create_graph, taken)
     made: list[Value | None] = []
     for leaf, grad, present in zip(leaves, grads, before, strict=True):
         if grad is None:
             made.append(None)
         elif present is not None and create_graph:
-            total = recorder.record(_aten.add.Tensor, (present, recorder.fresh(grad)), {})
-            made.append(from_payload(ex, total))
+            total = builder.record(_aten.add.Tensor, (present, builder.fresh(grad)), {})
+            made.append(from_payload(interp, total))
         elif present is not None:
-            recorder.record(_aten.add_.Tensor, (present, recorder.fresh(grad)), {})
+            builder.record(_aten.add_.Tensor, (present, builder.fresh(grad)), {})
             made.append(None)
         else:
-            made.append(from_payload(ex, recorder.fresh(_own_memory(recorder, grad, leaf.traced.spec, taken))))
+            made.append(from_payload(interp, builder.fresh(_own_memory(builder, grad, leaf.traced.spec, taken))))
     for leaf, value in zip(leaves, made, strict=True):
         if value is not None:
-            assign_grad(ex, leaf, value)
+            assign_grad(interp, leaf, value)
 
 
-def _reached_inputs(recorder: Recorder, outputs: Sequence[Node]) -> list[Node]:
+def _reached_inputs(builder: GraphBuilder, outputs: Sequence[Node]) -> list[Node]:
     """The inputs through which a backward pass from `outputs` leaves the graph, and leaves that it ends at."""
     from jitpy.autograd.reverse import active_nodes
 
-    inputs = [*(node for node in recorder.graph.inputs if needs_grad(node.spec)), *recorder.bets.leaves]
-    active = active_nodes(recorder.graph.nodes, inputs, outputs)
+    inputs = [*(node for node in builder.graph.inputs if needs_grad(node.spec)), *builder.speculation.leaves]
+    active = active_nodes(builder.graph.nodes, inputs, outputs)
     return [node for node in inputs if node in active]
 
 
-def leaf_of(ex: Executor, node: Node) -> TensorValue:
+def leaf_of(interp: Interpreter, node: Node) -> TensorValue:
     """The program's tensor that a node stands for, if its gradient can be left in `.grad`."""
-    recorder = ex.recorder
-    begun = recorder.bets.leaves.get(node)
+    builder = interp.builder
+    begun = builder.speculation.leaves.get(node)
     if begun is not None:
         if begun.input is None:
-            value = from_payload(ex, begun.tensor)
+            value = from_payload(interp, begun.tensor)
             assert isinstance(value, TensorValue)
             return value
-        node = recorder.graph.inputs[begun.input]
-    entry = recorder._inputs[recorder.graph.inputs.index(node)]
-    value = ex.world.value_of(entry.value)
-    if entry.payload in recorder.bets.off:
+        node = builder.graph.inputs[begun.input]
+    entry = builder._inputs[builder.graph.inputs.index(node)]
+    value = interp.context.value_of(entry.value)
+    if entry.payload in builder.speculation.off:
         raise Uncapturable("autograd", f"{entry.source} was told not to require grad after it was used")
     if not entry.payload.is_leaf:
         raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
     if not isinstance(value, TensorValue) or value.source is None:
         raise Uncapturable("autograd", f"{entry.source} is a tensor of a special kind")
-    _guard_hooks(recorder, entry)
+    _guard_hooks(builder, entry)
     return value
 
 
-def _guard_hooks(recorder: Recorder, entry: GraphInput) -> None:
+def _guard_hooks(builder: GraphBuilder, entry: GraphInput) -> None:
     """Nobody sees a gradient arrive at this input, nor what the backward pass does: now, and in later calls. A leaf is
     one in later calls."""
     if not runs_no_hooks(entry.value):
         raise Uncapturable("autograd", f"{entry.source} has hooks")
-    recorder.guards.add(entry.source, "python", is_leaf_without_hooks if entry.payload.is_leaf else runs_no_hooks)
-    first = next(other for other in recorder._inputs if isinstance(other.value, torch.Tensor))
-    recorder.guards.add(first.source, "python", _is_unwatched)  # about the thread: asked once a call
+    builder.guards.add(entry.source, "python", is_leaf_without_hooks if entry.payload.is_leaf else runs_no_hooks)
+    first = next(other for other in builder._inputs if isinstance(other.value, torch.Tensor))
+    builder.guards.add(first.source, "python", _is_unwatched)  # about the thread: asked once a call
 
 
 def runs_no_hooks(tensor: Any) -> bool:
@@ -307,9 +311,9 @@ def _is_unwatched(tensor: Any) -> bool:
     return not _is_watched()
 
 
-def _present_grad(ex: Executor, leaf: TensorValue, create_graph: bool) -> TracedTensor | None:
+def _present_grad(interp: Interpreter, leaf: TensorValue, create_graph: bool) -> TracedTensor | None:
     """What is in `.grad`, to which a gradient is added: in place, or, where that gets a history, as a new tensor."""
-    found = load_grad(ex, leaf)
+    found = load_grad(interp, leaf)
     if _is_none(found):
         return None
     if not isinstance(found, TensorValue):
@@ -317,36 +321,36 @@ def _present_grad(ex: Executor, leaf: TensorValue, create_graph: bool) -> Traced
     want, have = leaf.traced.spec, found.traced.spec
     # sizes that are symbolic on one side (all of a gradient's are with dynamic=True, none of a parameter's) are guarded
     same_kind = (len(have.shape), have.dtype, have.device) == (len(want.shape), want.dtype, want.device) and all(
-        ex.recorder.sizes.equal(a, b, "sizes of .grad") for a, b in zip(have.shape, want.shape, strict=True))
+        interp.builder.sizes.equal(a, b, "sizes of .grad") for a, b in zip(have.shape, want.shape, strict=True))
     if not same_kind or have.requires_grad and not create_graph:
         raise Uncapturable("autograd", "a .grad with a history, or of another kind than its tensor")
     return found.traced
 
 
-def _own_memory(recorder: Recorder, grad: Node, spec: TensorSpec, taken: set[Node]) -> Node:
+def _own_memory(builder: GraphBuilder, grad: Node, spec: TensorSpec, taken: set[Node]) -> Node:
     """A gradient in memory that is nobody else's (that of no node in `taken`), laid out as the tensor it belongs to."""
     layout = spec.with_(requires_grad=False, offset=0)
-    if dense_order(recorder.sizes, spec) is None:
+    if dense_order(builder.sizes, spec) is None:
         layout = layout.with_(stride=contiguous_stride(spec.shape))
-    if grad in taken or memory_of(recorder, grad) is not grad or not same_layout(grad.tensor, layout):
-        grad = copy_into(recorder, grad, layout, recorder.fresh(grad))
+    if grad in taken or memory_of(builder, grad) is not grad or not same_layout(grad.tensor, layout):
+        grad = copy_into(builder, grad, layout, builder.fresh(grad))
     taken.add(grad)
     return grad
 
 
-def memory_of(recorder: Recorder, node: Node) -> Node | None:
+def memory_of(builder: GraphBuilder, node: Node) -> Node | None:
     """The node in whose memory a value is: itself, or what it is a view of. None where that is not known."""
-    kind = alias_kind(recorder.graph, node)
+    kind = alias_kind(builder.graph, node)
     while kind == "view" and node.op is not GETITEM:
         node = node.input_nodes()[0]
-        kind = alias_kind(recorder.graph, node)
+        kind = alias_kind(builder.graph, node)
     return node if kind == "copy" else None
 
 
 # -- autograd.grad() ------------------------------------------------------------------------------------------------
 
 
-def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[TracedTensor | None],
+def _run_grad(builder: GraphBuilder, outputs: list[TracedTensor], cotangents: list[TracedTensor | None],
               inputs: list[TracedTensor], retain: bool, create_graph: bool, unused_allowed: bool,
               zeros: bool) -> list[TracedTensor | None]:
     for tensor in inputs:
@@ -354,36 +358,36 @@ def _run_grad(recorder: Recorder, outputs: list[TracedTensor], cotangents: list[
             raise Uncapturable("autograd", "a pass to a view that was made under no_grad")
         if not tensor.spec.requires_grad:
             raise UserError(RuntimeError("One of the differentiated Tensors does not require grad"))
-    for entry in recorder._inputs:
+    for entry in builder._inputs:
         if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad:
-            _guard_hooks(recorder, entry)
-    wrt = [recorder.parameters.root(tensor) for tensor in inputs]
-    _check_histories(recorder, _output_nodes(recorder, outputs), wrt)
-    _check_roots(recorder, inputs, _reached_inputs(recorder, _output_nodes(recorder, outputs)))
-    if any(node in recorder.bets.hooked for node in wrt):
+            _guard_hooks(builder, entry)
+    wrt = [builder.parameters.root(tensor) for tensor in inputs]
+    _check_histories(builder, _output_nodes(builder, outputs), wrt)
+    _check_roots(builder, inputs, _reached_inputs(builder, _output_nodes(builder, outputs)))
+    if any(node in builder.speculation.hooked for node in wrt):
         raise Uncapturable("autograd", "the gradient of a tensor with hooks: it is what they get, or what they return")
-    taken = set(recorder.graph.all_nodes())
+    taken = set(builder.graph.all_nodes())
     found: list[TracedTensor | None] = []
-    grads = gradients(recorder, outputs, cotangents, wrt, retain, create_graph, taken)
+    grads = gradients(builder, outputs, cotangents, wrt, retain, create_graph, taken)
     for position, (tensor, grad) in enumerate(zip(inputs, grads, strict=True)):
         if grad is not None:
-            memory = memory_of(recorder, grad)
+            memory = memory_of(builder, grad)
             if memory is None or memory in taken:
-                if recorder.state.transforms:
+                if builder.state.transforms:
                     raise Uncapturable("autograd", "a gradient in a transform that shares memory with another tensor")
-                recorder.bets.share(memory or grad)
+                builder.speculation.share(memory or grad)
                 shown = [t for t in (*cotangents, *found) if t is not None and memory in t.storage.values]
-                memory = grad = recorder.emit(_aten.clone.default, (grad,))
-                copy = recorder.fresh(grad)
-                recorder.bets.copied(copy, shown)
+                memory = grad = builder.emit(_aten.clone.default, (grad,))
+                copy = builder.fresh(grad)
+                builder.speculation.copied(copy, shown)
                 found.append(copy)
             else:
-                found.append(recorder.fresh(grad))
+                found.append(builder.fresh(grad))
             taken.add(memory)
         elif zeros:
             if create_graph:
                 raise Uncapturable("autograd", "zeros for a gradient that is not there: a new leaf")
-            found.append(recorder.fresh(recorder.emit(_aten.zeros_like.default, (recorder.node(tensor),))))
+            found.append(builder.fresh(builder.emit(_aten.zeros_like.default, (builder.node(tensor),))))
         elif unused_allowed:
             found.append(None)
         else:
@@ -402,26 +406,26 @@ def _unused(position: int) -> Exception:
     raise AssertionError("torch.autograd.grad takes a tensor that nothing depends on")
 
 
-def _check_histories(recorder: Recorder, outputs: Sequence[Node], wrt: Sequence[Node]) -> None:
+def _check_histories(builder: GraphBuilder, outputs: Sequence[Node], wrt: Sequence[Node]) -> None:
     """Uncapturable where the way to one of `wrt` may lead through what was computed before the frame, or through a
     reentrant checkpoint: eager refuses that."""
     from jitpy.autograd.reverse import active_nodes
 
-    if any(REENTRANT in node.meta for node in active_nodes(recorder.graph.nodes, wrt, outputs)):
+    if any(REENTRANT in node.meta for node in active_nodes(builder.graph.nodes, wrt, outputs)):
         raise Uncapturable("autograd", "a pass to some tensors through a reentrant checkpoint")
-    wanted = {node for node in wrt if node.op is INPUT or node in recorder.bets.leaves}
-    for node in _reached_inputs(recorder, outputs):
-        if node in recorder.bets.leaves:
+    wanted = {node for node in wrt if node.op is INPUT or node in builder.speculation.leaves}
+    for node in _reached_inputs(builder, outputs):
+        if node in builder.speculation.leaves:
             continue
-        entry = recorder._inputs[recorder.graph.inputs.index(node)]
+        entry = builder._inputs[builder.graph.inputs.index(node)]
         if not entry.payload.is_leaf and wanted - {node}:
             raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
 
 
-def _check_roots(recorder: Recorder, wrt: Sequence[TracedTensor], reached: Sequence[Node]) -> None:
+def _check_roots(builder: GraphBuilder, wrt: Sequence[TracedTensor], reached: Sequence[Node]) -> None:
     """Uncapturable where a pass reaches a former value of a leaf, too: eager knows but one leaf."""
     for tensor in wrt:
-        former = recorder.bets.nodes_of(tensor) - {recorder.parameters.root(tensor)}
+        former = builder.speculation.nodes_of(tensor) - {builder.parameters.root(tensor)}
         if not former.isdisjoint(reached):
             raise Uncapturable("autograd", _BOTH)
 
@@ -432,75 +436,75 @@ _BOTH = "a pass to a leaf that was changed under no_grad after it was read"
 # -- gradients ------------------------------------------------------------------------------------------------------
 
 
-def gradients(recorder: Recorder, outputs: Sequence[TracedTensor], cotangents: Sequence[TracedTensor | None],
+def gradients(builder: GraphBuilder, outputs: Sequence[TracedTensor], cotangents: Sequence[TracedTensor | None],
               wrt: Sequence[Node], retain: bool, create_graph: bool, taken: set[Node]) -> list[Node | None]:
     """Record the backward pass from `outputs` to `wrt`. Memory that it hands to hooks is added to `taken`. Raises
     UserError where eager raises, Uncapturable for what there are no rules for."""
     from jitpy.autograd.reverse import GradientHooks, active_nodes, vjp
 
-    nodes = _output_nodes(recorder, outputs)
-    given = [_cotangent(recorder, output, grad, create_graph)
+    nodes = _output_nodes(builder, outputs)
+    given = [_cotangent(builder, output, grad, create_graph)
              for output, grad in zip(outputs, cotangents, strict=True)]
-    graph = recorder.graph
+    graph = builder.graph
     active = active_nodes(graph.nodes, wrt, nodes)
-    if recorder.history.is_spent(active):
+    if builder.history.is_spent(active):
         raise UserError(RuntimeError(TWICE))
-    bets = recorder.bets
-    if bets.in_pass:
+    speculation = builder.speculation
+    if speculation.in_pass:
         raise Uncapturable("autograd", "a backward pass in a hook of another")
-    bets.check_pass(active)
-    _remember(recorder)
+    speculation.check_pass(active)
+    _remember(builder)
     if create_graph:
-        bets.differentiated.update(node for node in wrt if node in bets.leaves)
-    hooked = {node: hooks for node, hooks in bets.hooked.items() if node in active and hooks.hooks.vals}
+        speculation.differentiated.update(node for node in wrt if node in speculation.leaves)
+    hooked = {node: hooks for node, hooks in speculation.hooked.items() if node in active and hooks.hooks.vals}
     hooks = None
     if hooked:
         hooks = GradientHooks(
             [node for node, one in hooked.items() if not one.is_leaf], [n for n, one in hooked.items() if one.is_leaf],
             lambda node, grad: hooked[node].run(grad, create_graph, taken))
-    bets.in_pass = True
+    speculation.in_pass = True
     try:
         found = vjp(graph, nodes, given, wrt, create_graph=create_graph, in_parts=False, hooks=hooks)
     except (NotCovered, SizeUnknown) as error:
         raise Uncapturable("autograd", str(error)) from None
     finally:
-        bets.in_pass = False
+        speculation.in_pass = False
     if hooked:
-        bets.check_pass(active)  # a hook may write to what is kept
+        speculation.check_pass(active)  # a hook may write to what is kept
     if not retain:
-        recorder.history.free(active_nodes(graph.nodes, wrt, nodes))  # by now in the ops that have rules
+        builder.history.free(active_nodes(graph.nodes, wrt, nodes))  # by now in the ops that have rules
     return found
 
 
-def _output_nodes(recorder: Recorder, outputs: Iterable[TracedTensor]) -> list[Node]:
+def _output_nodes(builder: GraphBuilder, outputs: Iterable[TracedTensor]) -> list[Node]:
     for number, output in enumerate(outputs):
         if not output.spec.requires_grad:
             raise UserError(RuntimeError(
                 f"element {number} of tensors does not require grad and does not have a grad_fn"))
-    return [recorder.node(output) for output in outputs]
+    return [builder.node(output) for output in outputs]
 
 
-def _cotangent(recorder: Recorder, output: TracedTensor, grad: TracedTensor | None, create_graph: bool) -> Node:
+def _cotangent(builder: GraphBuilder, output: TracedTensor, grad: TracedTensor | None, create_graph: bool) -> Node:
     spec = output.spec
     if grad is None:
-        if not recorder.sizes.equal(spec.numel, 1, "a gradient that is left out"):
+        if not builder.sizes.equal(spec.numel, 1, "a gradient that is left out"):
             raise UserError(RuntimeError("grad can be implicitly created only for scalar outputs"))
-        return recorder.emit(_aten.ones_like.default, (recorder.node(output),), {},
+        return builder.emit(_aten.ones_like.default, (builder.node(output),), {},
                              spec.with_(requires_grad=False, offset=0))
     have = grad.spec
     if (have.shape, have.dtype, have.device) != (spec.shape, spec.dtype, spec.device):
         raise Uncapturable("autograd", "a gradient of another shape or dtype than its output")
     if create_graph:
-        return recorder.node(grad)
-    node = recorder.node(grad, detached=True)
+        return builder.node(grad)
+    node = builder.node(grad, detached=True)
     if have.requires_grad:
-        node = recorder.emit(_aten.detach.default, (node,))
+        node = builder.emit(_aten.detach.default, (node,))
     return node
 
 
-def _remember(recorder: Recorder) -> None:
+def _remember(builder: GraphBuilder) -> None:
     """Have a rollback undo what `vjp` does to nodes that are there already."""
-    graph = recorder.graph
+    graph = builder.graph
     nodes = list(graph.nodes)
     states = [(node.op, node.args, node.kwargs, node.spec) for node in nodes]
 
@@ -509,7 +513,7 @@ def _remember(recorder: Recorder) -> None:
         for node, state in zip(nodes, states, strict=True):
             node.op, node.args, node.kwargs, node.spec = state
 
-    recorder._journal.append(restore)
+    builder._journal.append(restore)
 
 
 __all__ = ["gradients"]

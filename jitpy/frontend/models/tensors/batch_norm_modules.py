@@ -14,12 +14,12 @@ from ...capture.autograd_facts import WRITES_STATISTICS
 from ...capture.traced import TracedScalar, TracedTensor, Uncapturable
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
 
-def batch_norm(recorder: Recorder, input: TracedTensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
+def batch_norm(builder: GraphBuilder, input: TracedTensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
                momentum: Any, eps: float, cudnn_enabled: bool) -> Any:
     """`torch.batch_norm`. The batch's own statistics are what running ones become with a momentum of 1.0; where those
     are not finite, what the op returns besides says them. It is given the running ones, because autograd keeps them."""
@@ -27,32 +27,32 @@ def batch_norm(recorder: Recorder, input: TracedTensor, weight: Any, bias: Any, 
 
     if type(momentum) is not TracedScalar or type(mean) is not TracedTensor or type(var) is not TracedTensor:
         given = (input, weight, bias, mean, var, training, momentum, eps, cudnn_enabled)
-        return fast_calls.run(recorder, torch.batch_norm, given, {})
+        return fast_calls.run(builder, torch.batch_norm, given, {})
     rest = (eps, cudnn_enabled)
     if not training:
-        return record_call(recorder, torch.batch_norm, (input, weight, bias, mean, var, training, 0.0, *rest), {})
+        return record_call(builder, torch.batch_norm, (input, weight, bias, mean, var, training, 0.0, *rest), {})
     if mean.spec.requires_grad or var.spec.requires_grad:
         raise Uncapturable("unsupported_op", "batch_norm that writes to statistics which require grad")
-    rest_of_one = recorder.scalar_op(operator.sub, 1.0, momentum)
-    former = [record_call(recorder, torch.mul, (running, rest_of_one), {}) for running in (mean, var)]
-    finite = [record_call(recorder, torch.isfinite, (running,), {}) for running in (mean, var)]
-    result = record_call(recorder, torch.batch_norm, (input, weight, bias, mean, var, training, 1.0, *rest), {})
-    of_batch, scale = _of_batch(recorder, result)
-    about = of_batch, record_call(recorder, torch.pow, (scale, -2), {})
+    rest_of_one = builder.scalar_op(operator.sub, 1.0, momentum)
+    former = [record_call(builder, torch.mul, (running, rest_of_one), {}) for running in (mean, var)]
+    finite = [record_call(builder, torch.isfinite, (running,), {}) for running in (mean, var)]
+    result = record_call(builder, torch.batch_norm, (input, weight, bias, mean, var, training, 1.0, *rest), {})
+    of_batch, scale = _of_batch(builder, result)
+    about = of_batch, record_call(builder, torch.pow, (scale, -2), {})
     for running, known, other, before in zip((mean, var), finite, about, former, strict=True):
-        own = record_call(recorder, torch.where, (known, running, other), {})
-        share = record_call(recorder, torch.mul, (own, momentum), {})
-        total = recorder.record(_aten.add.Tensor, (share, before), {})
-        recorder.write(running, recorder.node(total), unseen=True)
+        own = record_call(builder, torch.where, (known, running, other), {})
+        share = record_call(builder, torch.mul, (own, momentum), {})
+        total = builder.record(_aten.add.Tensor, (share, before), {})
+        builder.write(running, builder.node(total), unseen=True)
     return result
 
 
-def _of_batch(recorder: Recorder, result: TracedTensor) -> list[TracedTensor]:
+def _of_batch(builder: GraphBuilder, result: TracedTensor) -> list[TracedTensor]:
     """The mean and the scale of the batch, which the op of a result returns besides."""
-    node = recorder.node(result)
+    node = builder.node(result)
     if node.op is not GETITEM or node.args[0].op.target not in WRITES_STATISTICS:
         raise Uncapturable("unsupported_op", "batch_norm that updates nothing")
-    return [recorder.fresh(recorder._part(node.args[0], i)) for i in (1, 2)]
+    return [builder.fresh(builder._part(node.args[0], i)) for i in (1, 2)]
 
 
 __all__ = ["batch_norm"]

@@ -24,7 +24,7 @@ from jitpy.ir.graph import REENTRANT, REGION
 from ...breaks import GraphBreak
 from ...capture.traced import Storage
 from ...interpreter.calls import WRAPPED
-from ...interpreter.interpreter import Executor, Frame
+from ...interpreter.interpreter import Frame, Interpreter
 from ...values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
 from ..builtins.warned import warn_at
 from .higher_order import state_of
@@ -33,8 +33,8 @@ _CHECKPOINT = inspect.unwrap(torch_checkpoint.checkpoint)
 _OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 
 
-def _checkpoint(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    if ex.recorder.state.transforms:
+def _checkpoint(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if interp.builder.state.transforms:
         raise _refusal("a function that is transformed: torch.func refuses hooks on what is kept")
     options = {name: kwargs[name] for name in _OPTIONS if name in kwargs}
     keywords = {name: value for name, value in kwargs.items() if name not in options}
@@ -52,58 +52,58 @@ def _checkpoint(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict
     if reentrant and keywords:
         raise _refusal("use_reentrant=True with keyword arguments")
     if reentrant and not any(value.traced.spec.requires_grad for value in own):
-        return _without_gradients(ex, args)
-    recorder, world = ex.recorder, ex.world
-    start = len(recorder.graph.nodes)
-    storages = {value.traced.storage: value.traced.storage.generation for value in world.tensors.values()}
-    before, questions = state_of(ex), recorder.state.grad_questions
-    given = {recorder.node(value.traced, detached=True) for value in own} if reentrant else set()
-    outer, depth, ex.ordinary_depth = ex.ordinary_depth, len(ex.frames), ex.sync_depth + 1
+        return _without_gradients(interp, args)
+    builder, context = interp.builder, interp.context
+    start = len(builder.graph.nodes)
+    storages = {value.traced.storage: value.traced.storage.generation for value in context.tensors.values()}
+    before, questions = state_of(interp), builder.state.grad_questions
+    given = {builder.node(value.traced, detached=True) for value in own} if reentrant else set()
+    outer, depth, interp.ordinary_depth = interp.ordinary_depth, len(interp.frames), interp.sync_depth + 1
     try:
-        result = ex.call_sync(args[0], args[1:], keywords)
+        result = interp.call_sync(args[0], args[1:], keywords)
     except GraphBreak as error:
-        del ex.frames[depth:]
+        del interp.frames[depth:]
         raise _refusal(str(error)) from None
     finally:
-        ex.ordinary_depth = outer
+        interp.ordinary_depth = outer
     if reentrant:
-        if recorder.state.grad_questions != questions:
+        if builder.state.grad_questions != questions:
             raise _refusal("use_reentrant=True, and the function asks about gradients: eager gives it two answers")
-        _check_results(result, storages, recorder.state.grad_enabled)
-    recorded = recorder.graph.nodes[start:]
+        _check_results(result, storages, builder.state.grad_enabled)
+    recorded = builder.graph.nodes[start:]
     if not any(needs_grad(node.spec) for node in recorded):
         return result
-    if state_of(ex) != before:
+    if state_of(interp) != before:
         raise _refusal("a function with a side effect, which eager repeats")
-    for value in list(world.tensors.values()):
+    for value in list(context.tensors.values()):
         storage = value.traced.storage
         if storage.generation != storages.get(storage, storage.generation if storage.input is None else 0):
             raise _refusal("a function that writes to a tensor from outside, which eager repeats")
     if not preserve and any(node.op.is_random for node in recorded):
         raise _refusal("other random numbers in the backward pass (preserve_rng_state=False)")
     if reentrant:
-        _check_sources(ex, recorded, given)
+        _check_sources(interp, recorded, given)
     mark(recorded, bool(reentrant))
     return result
 
 
-def _without_gradients(ex: Executor, args: list[Value]) -> Value:
+def _without_gradients(interp: Interpreter, args: list[Value]) -> Value:
     """A reentrant region none of whose arguments requires grad: eager warns, runs it once, and gives it no history."""
     forward = torch_checkpoint.CheckpointFunction.forward.__code__
-    place = Frame(None, forward, ex.world.globals_of(vars(torch_checkpoint)))
+    place = Frame(None, forward, interp.context.globals_of(vars(torch_checkpoint)))
     place.ip = 1 + next(k for k, one in enumerate(place.instructions) if "check_backward_validity" in str(one.arg))
-    warn_at(ex, const("None of the inputs have requires_grad=True. Gradients will be None"), UserWarning, place)
-    storages = {value.traced.storage for value in ex.world.tensors.values()}
-    state, depth, enabled = ex.recorder.state, len(ex.frames), ex.recorder.state.grad_enabled
-    outer, ex.ordinary_depth = ex.ordinary_depth, ex.sync_depth + 1
+    warn_at(interp, const("None of the inputs have requires_grad=True. Gradients will be None"), UserWarning, place)
+    storages = {value.traced.storage for value in interp.context.tensors.values()}
+    state, depth, enabled = interp.builder.state, len(interp.frames), interp.builder.state.grad_enabled
+    outer, interp.ordinary_depth = interp.ordinary_depth, interp.sync_depth + 1
     state.set("grad_enabled", False)
     try:
-        result = ex.call_sync(args[0], args[1:], {})
+        result = interp.call_sync(args[0], args[1:], {})
     except GraphBreak as error:
-        del ex.frames[depth:]
+        del interp.frames[depth:]
         raise _refusal(str(error)) from None
     finally:
-        ex.ordinary_depth = outer
+        interp.ordinary_depth = outer
         if state.grad_enabled != enabled:
             state.set("grad_enabled", enabled)
     _check_results(result, storages, False)
@@ -119,10 +119,10 @@ def mark(nodes: list[Node], reentrant: bool = False) -> None:
             node.meta[REENTRANT] = True
 
 
-def _check_sources(ex: Executor, recorded: list[Node], given: Collection[Node]) -> None:
+def _check_sources(interp: Interpreter, recorded: list[Node], given: Collection[Node]) -> None:
     """A reentrant region reads what has a history from its arguments alone."""
     known = {*recorded, *given}
-    leaves = {node for node, entry in zip(ex.recorder.graph.inputs, ex.recorder._inputs, strict=True)
+    leaves = {node for node, entry in zip(interp.builder.graph.inputs, interp.builder._inputs, strict=True)
               if isinstance(entry.value, torch.nn.Parameter)}
     for source in (source for node in recorded for source in node.input_nodes()):
         if needs_grad(source.spec) and source not in known and not (source.op is INPUT and source in leaves):

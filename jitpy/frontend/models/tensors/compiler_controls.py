@@ -17,8 +17,8 @@ from ...breaks import GraphBreak
 from ...values.base import ConstValue, FunctionValue, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
-    from ...interpreter.trace_context import World
+    from ...interpreter.interpreter import Interpreter
+    from ...interpreter.trace_context import TraceContext
 
 _WRAPPERS = "torch._dynamo.eval_frame"
 _HELPERS = "torch._dynamo.external_utils"
@@ -98,18 +98,18 @@ def _is_torchs(function: Any) -> bool:
 # -- tables and marks ---------------------------------------------------------------------------------------
 
 
-def call_marked(ex: Executor, fn: FunctionValue, real: types.FunctionType, args: list[Value],
+def call_marked(interp: Interpreter, fn: FunctionValue, real: types.FunctionType, args: list[Value],
                 kwargs: dict[str, Value]) -> Any:
     """A call of a function that the program told the compiler about; NotImplemented for others."""
     from ...interpreter.calls import call, record
 
     body = substitute(real)
     if body is not None and fn.real is not None:
-        return call(ex, ex.world.const_object(body), args, kwargs)
+        return call(interp, interp.context.const_object(body), args, kwargs)
     if is_allowed(real) and fn.real is not None:
-        return record(ex, real, args, kwargs)
+        return record(interp, real, args, kwargs)
     if real.__dict__.get("_dynamo_marked_constant") is True and fn.real is not None:
-        return _constant_result(ex, real, args, kwargs)
+        return _constant_result(interp, real, args, kwargs)
     return NotImplemented
 
 
@@ -130,14 +130,14 @@ def substitute(function: Any) -> Callable[..., Any] | None:
     return None if body is function or _is_torchs(body) else body
 
 
-def _constant_result(ex: Executor, real: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _constant_result(interp: Interpreter, real: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """The result of a function that `torch.compiler.assume_constant_result` marked, which is called now, once for all.
     NotImplemented for arguments that only exist when the graph runs."""
     from ...interpreter.constant_folding import NotConstant, deep_constant, lift
 
     def known(value: Value) -> Any:
-        found = None if ex.world.has_changed(value) else ex.world.pin_instance(value)
-        return deep_constant(ex, value) if found is None else found
+        found = None if interp.context.has_changed(value) else interp.context.pin_instance(value)
+        return deep_constant(interp, value) if found is None else found
 
     try:
         given, named = [known(arg) for arg in args], {name: known(arg) for name, arg in kwargs.items()}
@@ -146,8 +146,8 @@ def _constant_result(ex: Executor, real: types.FunctionType, args: list[Value], 
     try:
         result = real(*given, **named)
     except Exception as error:
-        raise ex.raise_real(error) from None
-    return lift(ex, result)
+        raise interp.raise_real(error) from None
+    return lift(interp, result)
 
 
 _DIM_MARKS = frozenset({"_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices",
@@ -168,14 +168,14 @@ def size_marks(tensor: torch.Tensor) -> dict[int, Any]:
     return {axis % tensor.ndim: mark for axis, mark in found.items()} | own
 
 
-def breaks_are_errors(world: World | None = None) -> bool:
+def breaks_are_errors(context: TraceContext | None = None) -> bool:
     """Whether the program stands in a region of `torch._dynamo.error_on_graph_break(True)`: that of a trace, or the one
     that is entered now."""
     utils = sys.modules.get("torch._dynamo.utils")
     name = "_error_on_graph_break"
     if utils is None or not hasattr(utils, name):
         return False
-    if world is None:
+    if context is None:
         return getattr(utils, name) is True
-    found = world.dict_get(world.globals_of(vars(utils)), name)
+    found = context.dict_get(context.globals_of(vars(utils)), name)
     return isinstance(found, ConstValue) and found.value is True

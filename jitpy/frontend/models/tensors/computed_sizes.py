@@ -19,7 +19,7 @@ from ...capture.traced import TracedScalar
 from .known_numbers import Known, pin
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 #: What is assumed of a number's size when costs are weighed.
 _ESTIMATE = 64
@@ -35,19 +35,19 @@ _RELATIONS: dict[Any, str] = {
 }
 
 
-def as_sizes(recorder: Recorder, value: Any) -> Any:
+def as_sizes(builder: GraphBuilder, value: Any) -> Any:
     """Nested arguments with every int that the graph computes replaced by its size expression."""
     kind = type(value)
     if kind is TracedScalar:
         if value.kind is not int:
             return value
-        return size_of(recorder, value) if value.known is None else pin(recorder, value, f"a size, {recorder.loc}")
+        return size_of(builder, value) if value.known is None else pin(builder, value, f"a size, {builder.loc}")
     if kind is tuple or kind is list:
-        return kind([as_sizes(recorder, v) for v in value])
+        return kind([as_sizes(builder, v) for v in value])
     if kind is dict:
-        return {k: as_sizes(recorder, v) for k, v in value.items()}
+        return {k: as_sizes(builder, v) for k, v in value.items()}
     if kind is slice:
-        return slice(*(as_sizes(recorder, v) for v in (value.start, value.stop, value.step)))
+        return slice(*(as_sizes(builder, v) for v in (value.start, value.stop, value.step)))
     return value
 
 
@@ -63,13 +63,13 @@ def has_computed_int(value: Any) -> bool:
     return kind is slice and any(map(has_computed_int, (value.start, value.stop, value.step)))
 
 
-def size_of(recorder: Recorder, scalar: TracedScalar) -> Dim:
+def size_of(builder: GraphBuilder, scalar: TracedScalar) -> Dim:
     """An int (or bool) that the graph computes, as an expression over symbols. The graph checks that it is within
     `SCALAR_LIMIT`; sums and products of such numbers stay expressions."""
-    return recorder.sizes.canonical(_expression(recorder, scalar.node, 4))
+    return builder.sizes.canonical(_expression(builder, scalar.node, 4))
 
 
-def _expression(recorder: Recorder, node: Node, depth: int) -> Dim:
+def _expression(builder: GraphBuilder, node: Node, depth: int) -> Dim:
     assert isinstance(node.spec, ScalarSpec)
     if node.spec.expr is not None:
         return node.spec.expr
@@ -77,27 +77,27 @@ def _expression(recorder: Recorder, node: Node, depth: int) -> Dim:
         return node.args[0]
     build = _ARITHMETIC.get(node.op.target) if node.op.name.startswith("py.") and depth else None
     if build is not None:
-        parts = [_part(recorder, arg, depth - 1) for arg in node.args]
+        parts = [_part(builder, arg, depth - 1) for arg in node.args]
         if None not in parts:
             found = build(*parts)
             if found is not None:
                 return simplify(found)
     is_bool = node.spec.kind is bool
     low, high = node.meta.get("bounds", (0, 1) if is_bool else (-SCALAR_LIMIT, SCALAR_LIMIT))
-    symbol = recorder.sizes.new_unbacked(_ESTIMATE, max(low, -SCALAR_LIMIT), min(high, SCALAR_LIMIT))
+    symbol = builder.sizes.new_unbacked(_ESTIMATE, max(low, -SCALAR_LIMIT), min(high, SCALAR_LIMIT))
     before = node.spec
 
     def undo() -> None:
         node.spec = before
 
-    recorder._journal.append(undo)
+    builder._journal.append(undo)
     node.spec = ScalarSpec(before.kind, symbol)
     return symbol
 
 
-def _part(recorder: Recorder, arg: Any, depth: int) -> Dim | None:
+def _part(builder: GraphBuilder, arg: Any, depth: int) -> Dim | None:
     if isinstance(arg, Node):
-        return _expression(recorder, arg, depth) if arg.spec.kind is int else None  # type: ignore[union-attr]
+        return _expression(builder, arg, depth) if arg.spec.kind is int else None  # type: ignore[union-attr]
     if type(arg) is int:
         return arg if abs(arg) < 1 << 15 else None
     return arg if isinstance(arg, sympy.Expr) else None
@@ -127,28 +127,28 @@ _ARITHMETIC: dict[Any, Callable[..., Any]] = {
 }
 
 
-def relation_of(recorder: Recorder, scalar: TracedScalar) -> Any | None:
+def relation_of(builder: GraphBuilder, scalar: TracedScalar) -> Any | None:
     """A truth value that the graph computes, as a relation between sizes; None where it compares other things."""
     node = scalar.node
     relation = _RELATIONS.get(node.op.target) if node.op.name.startswith("py.") else None
     if relation is None:
         return None
-    parts = [_part(recorder, arg, 4) for arg in node.args]
+    parts = [_part(builder, arg, 4) for arg in node.args]
     return None if None in parts else getattr(sympy, relation)(*parts)
 
 
-def answer_of(recorder: Recorder, scalar: TracedScalar) -> bool | None:
+def answer_of(builder: GraphBuilder, scalar: TracedScalar) -> bool | None:
     """The truth value where facts about sizes, or a random number's range, decide it; else None."""
     node = scalar.node
     known = known_comparison(node)
     if known is not None:
         return known
-    if not (node.op.name.startswith("py.") and node.op.target in _RELATIONS and recorder.sizes.has_unbacked):
+    if not (node.op.name.startswith("py.") and node.op.target in _RELATIONS and builder.sizes.has_unbacked):
         return None
     if not all(type(arg) is int or _is_size(arg) for arg in node.args):
         return None
-    relation = relation_of(recorder, scalar)
-    return None if relation is None else recorder.sizes.known(relation)
+    relation = relation_of(builder, scalar)
+    return None if relation is None else builder.sizes.known(relation)
 
 
 def _is_size(arg: Any) -> bool:
@@ -162,12 +162,12 @@ def _is_size(arg: Any) -> bool:
     )
 
 
-def require_truth(recorder: Recorder, scalar: TracedScalar, expected: bool, reason: str) -> bool:
+def require_truth(builder: GraphBuilder, scalar: TracedScalar, expected: bool, reason: str) -> bool:
     """Have the graph check a truth value; False where it is known to be the other one."""
-    relation = relation_of(recorder, scalar)
+    relation = relation_of(builder, scalar)
     if relation is None:
-        relation = sympy.Eq(size_of(recorder, scalar), 1)
-    return recorder.sizes.require(relation if expected else sympy.Not(relation), reason)
+        relation = sympy.Eq(size_of(builder, scalar), 1)
+    return builder.sizes.require(relation if expected else sympy.Not(relation), reason)
 
 
 # -- sizes as numbers
@@ -180,33 +180,33 @@ def _same(value: int) -> int:
 _SIZE = Op("py.size", _same, kind="host")
 
 
-def number_of(recorder: Recorder, expr: Any) -> TracedScalar:
+def number_of(builder: GraphBuilder, expr: Any) -> TracedScalar:
     """A size expression as a number that the graph computes."""
-    number = recorder.size_numbers.get(expr)
+    number = builder.size_numbers.get(expr)
     if number is not None:
         return number
     known = None
-    if not recorder.sizes.is_unbacked(expr):
-        known = Known(recorder.sizes.hint(expr), frozenset(), frozenset({expr}))
+    if not builder.sizes.is_unbacked(expr):
+        known = Known(builder.sizes.hint(expr), frozenset(), frozenset({expr}))
     if expr.is_Symbol:
-        teller, dim = (None, 0) if known is not None else _teller(recorder.graph, expr)
-        node = teller if dim is None else _add(recorder, _SIZE, (expr,))
+        teller, dim = (None, 0) if known is not None else _teller(builder.graph, expr)
+        node = teller if dim is None else _add(builder, _SIZE, (expr,))
     else:
         # beyond a plain symbol in Python's own arithmetic, which does not overflow
         symbols = sorted(expr.free_symbols, key=str)
         names = ", ".join(map(str, symbols))
         function = eval(f"lambda {names}: {python_text(expr)}", {})
-        numbers = [number_of(recorder, s).node if recorder.sizes.is_unbacked(s) else s for s in symbols]
-        node = _add(recorder, Op("py.expression", function, kind="host"), tuple(numbers))
+        numbers = [number_of(builder, s).node if builder.sizes.is_unbacked(s) else s for s in symbols]
+        node = _add(builder, Op("py.expression", function, kind="host"), tuple(numbers))
     if known is not None:
         node.meta["size"] = expr
-    found = recorder.size_numbers[expr] = TracedScalar(node, known)
-    recorder._journal.append(lambda: recorder.size_numbers.pop(expr))
+    found = builder.size_numbers[expr] = TracedScalar(node, known)
+    builder._journal.append(lambda: builder.size_numbers.pop(expr))
     return found
 
 
-def _add(recorder: Recorder, op: Op, args: tuple[Any, ...]) -> Node:
-    return recorder.graph.add(op, args, {}, ScalarSpec(int), recorder.loc, grad_enabled=recorder.state.grad_enabled)
+def _add(builder: GraphBuilder, op: Op, args: tuple[Any, ...]) -> Node:
+    return builder.graph.add(op, args, {}, ScalarSpec(int), builder.loc, grad_enabled=builder.state.grad_enabled)
 
 
 def _teller(graph: Graph, symbol: sympy.Symbol) -> tuple[Node | None, int | None]:

@@ -12,14 +12,14 @@ from ....ir.algebra import sympy
 from ...capture.traced import DECLINED, TracedScalar, TracedTensor, Uncapturable, UserError
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 _Tensor = torch.Tensor
 
 
 def tensor(
-    recorder: Recorder,
+    builder: GraphBuilder,
     data: Any,
     *,
     dtype: torch.dtype | None = None,
@@ -37,7 +37,7 @@ def tensor(
     if complex in kinds or not all(map(_is_plain_number, tensors)):
         return DECLINED
     if dtype is None:
-        dtypes = [recorder.state.default_dtype if kind is float else torch.int64 if kind is int else torch.bool
+        dtypes = [builder.state.default_dtype if kind is float else torch.int64 if kind is int else torch.bool
                   for kind in kinds if kind is not TracedTensor]
         dtype = functools.reduce(torch.promote_types, [*dtypes, *(t.dtype for t in tensors)])
     if not dtype.is_floating_point and any(t.dtype.is_floating_point for t in tensors):
@@ -46,13 +46,13 @@ def tensor(
 
     def build(value: Any) -> TracedTensor:
         if type(value) in (list, tuple):
-            return recorder.record(_aten.stack.default, ([build(v) for v in value], 0), {})
+            return builder.record(_aten.stack.default, ([build(v) for v in value], 0), {})
         if type(value) is TracedTensor:
-            number = recorder.record(_aten.detach.default, (value,), {})
+            number = builder.record(_aten.detach.default, (value,), {})
             if dtype.is_floating_point and not value.dtype.is_floating_point:  # a number of Python's in between
-                number = recorder.record(_aten._to_copy.default, (number,), {"dtype": torch.float64})
-            return recorder.record(_aten._to_copy.default, (number,), options)
-        return recorder.record(_aten.scalar_tensor.default, (value,), options)
+                number = builder.record(_aten._to_copy.default, (number,), {"dtype": torch.float64})
+            return builder.record(_aten._to_copy.default, (number,), options)
+        return builder.record(_aten.scalar_tensor.default, (value,), options)
 
     return build(data)
 
@@ -84,20 +84,20 @@ def _kinds(data: Any) -> set[type]:
 
 
 #: What a tensor's operator does with its operands; TypeError where it does not take them.
-Operation = Callable[["Recorder", Any, Any], Any]
+Operation = Callable[["GraphBuilder", Any, Any], Any]
 
 
 def _operator_method(operation: Operation) -> Operation:
     """A shortcut for an operator method of torch written in Python: what raises TypeError is NotImplemented there."""
 
-    def shortcut(recorder: Recorder, self: Any, other: Any) -> Any:
-        mark = recorder.checkpoint()
+    def shortcut(builder: GraphBuilder, self: Any, other: Any) -> Any:
+        mark = builder.checkpoint()
         try:
-            return operation(recorder, self, other)
+            return operation(builder, self, other)
         except UserError as error:
             if not isinstance(error.exception, TypeError):
                 raise
-            recorder.rollback(mark)
+            builder.rollback(mark)
             return NotImplemented
 
     return shortcut
@@ -106,34 +106,34 @@ def _operator_method(operation: Operation) -> Operation:
 def _calls(function: Any, swapped: bool = False) -> Operation:
     """A shortcut for an operator method that does nothing but call `function`."""
 
-    def operation(recorder: Recorder, self: Any, other: Any) -> Any:
+    def operation(builder: GraphBuilder, self: Any, other: Any) -> Any:
         from .tensor_calls import record_call
 
-        return record_call(recorder, function, (other, self) if swapped else (self, other), {})
+        return record_call(builder, function, (other, self) if swapped else (self, other), {})
 
     return _operator_method(operation)
 
 
 @_operator_method
-def _reversed_division(recorder: Recorder, self: Any, other: Any) -> Any:
+def _reversed_division(builder: GraphBuilder, self: Any, other: Any) -> Any:
     from .tensor_calls import record_call
 
-    return record_call(recorder, torch.mul, (recorder.record(_aten.reciprocal.default, (self,), {}), other), {})
+    return record_call(builder, torch.mul, (builder.record(_aten.reciprocal.default, (self,), {}), other), {})
 
 
-def _polygamma_in_place(recorder: Recorder, self: TracedTensor, n: int) -> TracedTensor:
-    value = recorder.record(_aten.polygamma.default, (n, self), {})
-    recorder.write(self, recorder.node(value))
+def _polygamma_in_place(builder: GraphBuilder, self: TracedTensor, n: int) -> TracedTensor:
+    value = builder.record(_aten.polygamma.default, (n, self), {})
+    builder.write(self, builder.node(value))
     return self
 
 
-def _randint_like(recorder: Recorder, input: Any, *args: Any, **kwargs: Any) -> Any:
+def _randint_like(builder: GraphBuilder, input: Any, *args: Any, **kwargs: Any) -> Any:
     """Python's function has no history, the operator would have one: of a derivative that is not implemented."""
     from .tensor_calls import record_call
 
     if type(input) is not TracedTensor or not input.spec.requires_grad:
         return DECLINED
-    return record_call(recorder, torch.randint_like, (recorder.record(_aten.detach.default, (input,), {}), *args),
+    return record_call(builder, torch.randint_like, (builder.record(_aten.detach.default, (input,), {}), *args),
                        kwargs)
 
 

@@ -21,45 +21,45 @@ from ...values.base import TensorValue, Value, unsupported
 from .tensor_attributes import shows_inference_tensor
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
-    from ...interpreter.interpreter import Executor
+    from ...capture.graph_builder import GraphBuilder
+    from ...interpreter.interpreter import Interpreter
 
 
-def store_data(ex: Executor, value: TensorValue, new: Value) -> None:
+def store_data(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.data = new`."""
     if not isinstance(new, TensorValue) or new.cls not in (torch.Tensor, torch.nn.Parameter):
         raise unsupported(value, ".data = ...")
-    with recording(ex, ".data = ..."):
-        _check(ex, value, new.traced)
-        _replace(ex, value, new.traced)
+    with recording(interp, ".data = ..."):
+        _check(interp, value, new.traced)
+        _replace(interp, value, new.traced)
 
 
-def _check(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
+def _check(interp: Interpreter, value: TensorValue, new: TracedTensor) -> None:
     """Raises Uncapturable where plain Python has to do it."""
-    recorder, tensor = ex.recorder, value.traced
+    builder, tensor = interp.builder, value.traced
     have, given = tensor.spec, new.spec
     what = None
-    if True in new.lazy_bits or new.storage.frozen or recorder.state.inference_mode or \
-            shows_inference_tensor(recorder, tensor) or shows_inference_tensor(recorder, new):
+    if True in new.lazy_bits or new.storage.frozen or builder.state.inference_mode or \
+            shows_inference_tensor(builder, tensor) or shows_inference_tensor(builder, new):
         what = "memory of a special kind"
     elif have.requires_grad and not given.dtype.is_floating_point:
         what = "numbers that have no gradient, in a tensor that requires grad"
-    elif recorder.bets.is_own_leaf(tensor):
+    elif builder.speculation.is_own_leaf(tensor):
         if (have.shape, have.dtype, have.device) != (given.shape, given.dtype, given.device):
             what = "another kind of tensor than a leaf that was made inside"
     elif value.source is None or value.real is None:
         if have.requires_grad or tensor.chain or tensor.storage.frozen or tensor.storage.leaf is not None:
             what = "a tensor made inside that is a view, a parameter, or requires grad"
-    elif value.flag is not None or tensor in recorder.bets.off or tensor.storage.frozen and tensor.chain:
+    elif value.flag is not None or tensor in builder.speculation.off or tensor.storage.frozen and tensor.chain:
         what = "a tensor whose requires_grad was changed"
     elif not have.is_static or not given.is_static:
         what = "sizes that change from call to call"
     elif value.real._base is not None:
         what = "a tensor from outside that is a view"
-    elif have.requires_grad and any(node.op.is_view and needs_grad(node.spec) for node in recorder.graph.nodes
+    elif have.requires_grad and any(node.op.is_view and needs_grad(node.spec) for node in builder.graph.nodes
                                     if tensor.node in node.input_nodes()):
         what = "a tensor that requires grad, of which there are views"
-    elif have.requires_grad and not recorder.attribute(tensor, "is_leaf"):
+    elif have.requires_grad and not builder.attribute(tensor, "is_leaf"):
         what = "a tensor that was computed"
     elif value.grad_assigned and (have.shape, have.dtype, have.device) != (given.shape, given.dtype, given.device):
         what = "another kind of tensor than the .grad that was assigned"
@@ -72,36 +72,36 @@ def owns_its_memory(tensor: torch.Tensor) -> bool:
     return tensor._base is None and is_leaf(tensor)
 
 
-def _replace(ex: Executor, value: TensorValue, new: TracedTensor) -> None:
-    recorder, old = ex.recorder, value.traced
-    is_own_leaf = recorder.bets.is_own_leaf(old)
-    recorder.check_replaced(old.storage)
-    shown = recorder.attribute(new, "data")
-    made = TracedTensor(recorder, shown.storage, shown.chain, shown.node, shown.spec, shown.anchored)
+def _replace(interp: Interpreter, value: TensorValue, new: TracedTensor) -> None:
+    builder, old = interp.builder, value.traced
+    is_own_leaf = builder.speculation.is_own_leaf(old)
+    builder.check_replaced(old.storage)
+    shown = builder.attribute(new, "data")
+    made = TracedTensor(builder, shown.storage, shown.chain, shown.node, shown.spec, shown.anchored)
     made.generation = shown.generation
-    _set(recorder, value, "traced", made)
-    ex.world.tensors[id(made)] = value
-    ex.world.touch(value)
+    _set(builder, value, "traced", made)
+    interp.context.tensors[id(made)] = value
+    interp.context.touch(value)
     if is_own_leaf:
-        recorder.bets.renew(old, made)
+        builder.speculation.renew(old, made)
     if value.source is None or value.real is None:
         return
-    recorder.guards.add(value.source, "python", owns_its_memory, ".data was assigned")
-    number = recorder.number_of(value.real)
-    recorder.bets.replace(number, made)
+    builder.guards.add(value.source, "python", owns_its_memory, ".data was assigned")
+    number = builder.number_of(value.real)
+    builder.speculation.replace(number, made)
     if old.spec.requires_grad:
         made.stands_for, made.is_leaf = number, True
         made._spec = replace(made._spec, requires_grad=True)
     # nobody else shows a value that was made for this: it may be the result as it is
     plain = new.storage.input is None and not new.spec.requires_grad and not new.chain
-    held = TracedTensor(recorder, new.storage, (), new.node, new.spec, new.anchored) if plain else shown
+    held = TracedTensor(builder, new.storage, (), new.node, new.spec, new.anchored) if plain else shown
     held.generation = new.generation if plain else shown.generation
-    _set(recorder, value, "data", ex.world.tensor_value(held))
+    _set(builder, value, "data", interp.context.tensor_value(held))
 
 
-def _set(recorder: Recorder, value: TensorValue, name: str, new: object) -> None:
+def _set(builder: GraphBuilder, value: TensorValue, name: str, new: object) -> None:
     before = getattr(value, name)
-    recorder._journal.append(lambda: setattr(value, name, before))
+    builder._journal.append(lambda: setattr(value, name, before))
     setattr(value, name, new)
 
 

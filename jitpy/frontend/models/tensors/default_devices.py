@@ -1,7 +1,7 @@
 """Where factories make tensors that are told no device: `torch.set_default_device`, `with torch.device(...)`.
 
 Torch keeps both as modes on the stack of torch-function modes. While a frame is traced these are out of force, and the
-recorder gives factories the device that they would be given.
+graph builder gives factories the device that they would be given.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 from ...capture.traced import DECLINED, TracedTensor, Uncapturable, UserError, tensors_in
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 _PREFIX = "_foreach_"
@@ -38,12 +38,12 @@ def foreach_name(fn: Any) -> str | None:
     return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
 
 
-def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(builder: GraphBuilder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The payload of `torch._foreach_<name>(*args, **kwargs)`: a tuple of tensors, or None of an operation in place.
     DECLINED for arguments that no list of calls stands for."""
     stem = name.removesuffix("_")
     if stem != name:
-        _check_writes(recorder, stem, args, kwargs)
+        _check_writes(builder, stem, args, kwargs)
     count = _length(args, kwargs)
     single = getattr(_aten, _NAMES.get(stem, stem) + ("_" if stem != name else ""), None)
     if count is None or single is None or stem in ("mm", "powsum"):
@@ -57,8 +57,8 @@ def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, 
         return DECLINED  # numbers in a tensor
     try:
         results = [
-            recorder.call(single, tuple(_element(a, k) for a in args), {n: _element(a, k) for n, a in keywords.items()},
-                          recorder.loc)
+            builder.call(single, tuple(_element(a, k) for a in args), {n: _element(a, k) for n, a in keywords.items()},
+                          builder.loc)
             for k in range(count)
         ]
     except UserError as error:
@@ -68,13 +68,13 @@ def run(recorder: Recorder, name: str, args: tuple[Any, ...], kwargs: dict[str, 
     return None if stem != name else tuple(results)
 
 
-def _check_writes(recorder: Recorder, stem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _check_writes(builder: GraphBuilder, stem: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises Uncapturable where an operation in place is not what it is for one tensor after the other."""
     written = list(tensors_in((args or tuple(kwargs.values()))[0]))
     if any(True in tensor.lazy_bits for tensor in written):
         raise Uncapturable("unsupported_op", "lists of tensors whose conjugation or negation is pending, written to")
     operands = list(tensors_in((args, kwargs)))
-    if not recorder.state.grad_enabled or not any(_has_history(tensor) for tensor in operands):
+    if not builder.state.grad_enabled or not any(_has_history(tensor) for tensor in operands):
         return
     if stem in _WITHOUT_DERIVATIVE:
         raise Uncapturable("unsupported_op", f"_foreach_{stem}_ has no derivative")

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch.autograd.functional as functional
 
-from ...breaks import GraphBreak, Restart
+from ...breaks import GraphBreak, RestartAnalysis
 from ...interpreter.calls import builtin, inline_library
 from ...values.base import ConstValue, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 #: Backward passes that one graph holds for these functions.
 MAX_PASSES = 64
@@ -28,11 +28,11 @@ def _refuse_forward_mode(function: types.FunctionType, name: str, equal: str) ->
     place = parameters.index(name)
 
     @builtin(function)
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         strategy = args[place] if len(args) > place else kwargs.get(name)
         if strategy is not None and not (isinstance(strategy, ConstValue) and strategy.value == "reverse-mode"):
             raise GraphBreak("autograd", f"{function.__name__}({name}=...); torch.func.{equal} is captured")
-        return inline_library(ex, function, args, kwargs)
+        return inline_library(interp, function, args, kwargs)
 
 
 _refuse_forward_mode(functional.jacobian, "strategy", "jacfwd")
@@ -40,12 +40,12 @@ _refuse_forward_mode(functional.hessian, "outer_jacobian_strategy", "hessian")
 
 
 @builtin(functional._autograd_grad)
-def _count(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    history = ex.recorder.history
+def _count(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    history = interp.builder.history
     history.functional_passes += 1
     if history.functional_passes > MAX_PASSES:
-        step = ex.library_caller()
+        step = interp.library_caller()
         assert step is not None
         what = f"one for each of more than {MAX_PASSES} numbers; torch.func.jacrev is captured"
-        raise Restart(step, GraphBreak("autograd", what))
-    return inline_library(ex, functional._autograd_grad, args, kwargs)
+        raise RestartAnalysis(step, GraphBreak("autograd", what))
+    return inline_library(interp, functional._autograd_grad, args, kwargs)

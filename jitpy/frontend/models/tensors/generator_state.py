@@ -13,7 +13,7 @@ from ...capture.traced import TracedTensor, Uncapturable
 from .state import refuses, torch_state_functions
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _Generator = torch.Generator
 _CPU = torch.default_generator
@@ -26,57 +26,57 @@ def _own(generator: Any) -> Any:
     return generator
 
 
-def _changed(recorder: Recorder, generator: Any, seed: Any) -> None:
+def _changed(builder: GraphBuilder, generator: Any, seed: Any) -> None:
     """A generator's state is another one now; `seed` None: one that nobody knows while tracing."""
-    state = recorder.state
+    state = builder.state
     state.set("generator_writes", state.generator_writes + 1)
     known = {**state.seeds, generator: seed % (1 << 64)} if type(seed) is int else \
         {key: value for key, value in state.seeds.items() if key is not generator}
     state.set_seeds(known)
 
 
-def _seed(recorder: Recorder, generator: Any, seed: Any) -> Any:
+def _seed(builder: GraphBuilder, generator: Any, seed: Any) -> Any:
     if type(seed) is bool or not isinstance(seed, (int, sympy.Basic)):
         raise Uncapturable("rng_state", "a seed that is no int, or that the graph computes")
     if isinstance(seed, int) and not -(1 << 63) <= seed < 1 << 64:
         raise Uncapturable("rng_state", "a seed that torch refuses")
-    recorder.emit(SEED, (seed,) if generator is None else (seed, _own(generator)))
-    _changed(recorder, generator or _CPU, seed)
+    builder.emit(SEED, (seed,) if generator is None else (seed, _own(generator)))
+    _changed(builder, generator or _CPU, seed)
     return generator or _CPU
 
 
-def _manual_seed(recorder: Recorder, args: Any, kwargs: Any) -> Any:
-    return _seed(recorder, None, args[0] if args else kwargs.get("seed"))
+def _manual_seed(builder: GraphBuilder, args: Any, kwargs: Any) -> Any:
+    return _seed(builder, None, args[0] if args else kwargs.get("seed"))
 
 
-def _seed_of(recorder: Recorder, args: Any, kwargs: Any) -> Any:
-    return _seed(recorder, args[0], args[1] if len(args) > 1 else kwargs.get("seed"))
+def _seed_of(builder: GraphBuilder, args: Any, kwargs: Any) -> Any:
+    return _seed(builder, args[0], args[1] if len(args) > 1 else kwargs.get("seed"))
 
 
-def _read(recorder: Recorder, args: Any, kwargs: Any) -> Any:
-    return recorder.fresh(recorder.emit(READ, tuple(map(_own, args))))
+def _read(builder: GraphBuilder, args: Any, kwargs: Any) -> Any:
+    return builder.fresh(builder.emit(READ, tuple(map(_own, args))))
 
 
-def _write(recorder: Recorder, generator: Any, state: Any) -> Any:
+def _write(builder: GraphBuilder, generator: Any, state: Any) -> Any:
     if not isinstance(state, TracedTensor) or (state.dtype, state.spec.device) != (STATE.dtype, STATE.device) or \
             state.spec.shape != STATE.shape:
         raise Uncapturable("rng_state", "a state that is not one of a CPU's generator")
-    node = recorder.node(state, detached=True)
-    recorder.emit(WRITE, (node,) if generator is None else (node, _own(generator)))
-    _changed(recorder, generator or _CPU, None)
+    node = builder.node(state, detached=True)
+    builder.emit(WRITE, (node,) if generator is None else (node, _own(generator)))
+    _changed(builder, generator or _CPU, None)
     return generator
 
 
-def _set_rng_state(recorder: Recorder, args: Any, kwargs: Any) -> Any:
-    return _write(recorder, None, args[0] if args else kwargs.get("new_state"))
+def _set_rng_state(builder: GraphBuilder, args: Any, kwargs: Any) -> Any:
+    return _write(builder, None, args[0] if args else kwargs.get("new_state"))
 
 
-def _set_state_of(recorder: Recorder, args: Any, kwargs: Any) -> Any:
-    return _write(recorder, args[0], args[1] if len(args) > 1 else kwargs.get("new_state"))
+def _set_state_of(builder: GraphBuilder, args: Any, kwargs: Any) -> Any:
+    return _write(builder, args[0], args[1] if len(args) > 1 else kwargs.get("new_state"))
 
 
-def _initial_seed(recorder: Recorder, args: Any, kwargs: Any) -> int:
-    seed = recorder.state.seeds.get(args[0] if args else _CPU)
+def _initial_seed(builder: GraphBuilder, args: Any, kwargs: Any) -> int:
+    seed = builder.state.seeds.get(args[0] if args else _CPU)
     if seed is None:
         raise Uncapturable("rng_state", "the seed that a generator was given elsewhere")
     return int(seed)

@@ -21,7 +21,7 @@ from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...guards.source import item
 from ...interpreter.calls import builtin, call, recording
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import truth
 from ...values.base import (
     CellValue,
@@ -109,64 +109,65 @@ class _Connected(torch.autograd.Function):
 
 
 @builtin(torch.cond, torch.ops.higher_order.cond)
-def cond(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def cond(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A predicate that is no tensor chooses now, as in eager; one that is chooses when the graph runs."""
     given = _bind(("pred", "true_fn", "false_fn", "operands"), args, kwargs)
     predicate, true, false = given["pred"], given["true_fn"], given["false_fn"]
-    operands = _items(ex, given.get("operands", TupleValue([])))
+    operands = _items(interp, given.get("operands", TupleValue([])))
     if isinstance(predicate, (ConstValue, SymValue, ScalarValue)):
-        return call(ex, true if truth(ex, predicate) else false, operands, {})
-    if not isinstance(predicate, TensorValue) or ex.recorder.sizes.hint(predicate.traced.spec.numel) != 1:
+        return call(interp, true if truth(interp, predicate) else false, operands, {})
+    if not isinstance(predicate, TensorValue) or interp.builder.sizes.hint(predicate.traced.spec.numel) != 1:
         raise _refusal("a predicate that is no single number")
-    if not all(isinstance(leaf, TensorValue) for operand in operands for leaf in _leaves(ex, operand)):
+    if not all(isinstance(leaf, TensorValue) for operand in operands for leaf in _leaves(interp, operand)):
         raise _refusal("operands that are no tensors")
-    with recording(ex, "torch.cond"):
-        bodies = [_trace(ex, branch, operands) for branch in (true, false)]
+    with recording(interp, "torch.cond"):
+        bodies = [_trace(interp, branch, operands) for branch in (true, false)]
         if bodies[0].structure != bodies[1].structure or bodies[0].specs != bodies[1].specs:
             raise _refusal("the branches return different things")
         target = Branches(bodies[0].graph, bodies[1].graph)
-        inputs = (ex.recorder.node(predicate.traced), tuple(bodies[0].captures), tuple(bodies[1].captures))
-        return _add(ex, "ir.cond", target, inputs, bodies[0])
+        inputs = (interp.builder.node(predicate.traced), tuple(bodies[0].captures), tuple(bodies[1].captures))
+        return _add(interp, "ir.cond", target, inputs, bodies[0])
 
 
 # -- torch.while_loop ---------------------------------------------------------------------------------------
 
 
 @builtin(torch.while_loop)
-def while_loop(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def while_loop(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`torch.while_loop` on tensors that need no gradients."""
     given = _bind(("cond_fn", "body_fn", "carried_inputs"), args, kwargs)
-    carried = _items(ex, given["carried_inputs"])
+    carried = _items(interp, given["carried_inputs"])
     if not carried or not all(isinstance(value, TensorValue) for value in carried):
         raise _refusal("carried values that are no tensors")
-    with recording(ex, "torch.while_loop"):
-        recorder = ex.recorder
-        nodes = [recorder.node(value.traced) for value in carried]  # type: ignore[attr-defined]
-        condition = _trace(ex, given["cond_fn"], nodes)
-        body = _trace(ex, given["body_fn"], nodes)
+    with recording(interp, "torch.while_loop"):
+        builder = interp.builder
+        nodes = [builder.node(value.traced) for value in carried]  # type: ignore[attr-defined]
+        condition = _trace(interp, given["cond_fn"], nodes)
+        body = _trace(interp, given["body_fn"], nodes)
         if [(s.shape, s.dtype) for s in condition.specs] != [((), torch.bool)] or condition.structure != 0:
             raise _refusal("a condition that is no bool tensor")
         expected = tuple(node.tensor.with_(requires_grad=False, offset=0) for node in nodes)
         if body.specs != expected or body.structure != ("tuple", *range(len(nodes))):
             raise _refusal("a body that returns other things than it takes")
         target = Loop(condition.graph, body.graph)
-        return _add(ex, "ir.while_loop", target, (tuple(nodes), tuple(condition.captures), tuple(body.captures)), body)
+        return _add(interp, "ir.while_loop", target, (tuple(nodes), tuple(condition.captures), tuple(body.captures)),
+                    body)
 
 
-def _add(ex: Executor, name: str, target: Callable[..., Any], inputs: tuple[Any, ...], body: Body) -> Value:
+def _add(interp: Interpreter, name: str, target: Callable[..., Any], inputs: tuple[Any, ...], body: Body) -> Value:
     """The node, and its results in the structure that the body returned them in."""
     specs = body.specs
     op = Op(name, target, infer=lambda env, *args, **kwargs: specs,
             facets={"aliasing": lambda *a, **k: "copy", "is_recordable": True})
     op.is_random = any(node.op.is_random for graph in _graphs_of(target) for node in graph.nodes)
-    recorder = ex.recorder
-    node = recorder.graph.add(op, inputs, {}, specs, recorder.loc, grad_enabled=recorder.state.grad_enabled)
-    results = recorder._results(node, specs)
+    builder = interp.builder
+    node = builder.graph.add(op, inputs, {}, specs, builder.loc, grad_enabled=builder.state.grad_enabled)
+    results = builder._results(node, specs)
 
-    return structured(ex, body.structure, list(map(ex.world.tensor_value, results)))
+    return structured(interp, body.structure, list(map(interp.context.tensor_value, results)))
 
 
-def structured(ex: Executor, structure: Any, tensors: list[Value]) -> Value:
+def structured(interp: Interpreter, structure: Any, tensors: list[Value]) -> Value:
     """Tensors in the structure that a function returned them in."""
     if type(structure) is int:
         return tensors[structure]
@@ -174,9 +175,9 @@ def structured(ex: Executor, structure: Any, tensors: list[Value]) -> Value:
     if kind == "dict":
         made = DictValue()
         for key, item in items:
-            ex.world.dict_set(made, key, structured(ex, item, tensors), ConstValue(key))
+            interp.context.dict_set(made, key, structured(interp, item, tensors), ConstValue(key))
         return made
-    return (TupleValue if kind == "tuple" else ListValue)([structured(ex, item, tensors) for item in items])
+    return (TupleValue if kind == "tuple" else ListValue)([structured(interp, item, tensors) for item in items])
 
 
 def _graphs_of(target: Any) -> tuple[Graph, ...]:
@@ -184,64 +185,64 @@ def _graphs_of(target: Any) -> tuple[Graph, ...]:
 
 
 @builtin(invoke_subgraph_placeholder)
-def call_region(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_region(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A function under `torch.compiler.nested_compile_region`, as in plain Python. Only Dynamo sees more in it."""
-    return call(ex, args[0], args[1:], kwargs)
+    return call(interp, args[0], args[1:], kwargs)
 
 
 # -- tracing a body -----------------------------------------------------------------------------------------
 
 
-def _trace(ex: Executor, fn: Value, arguments: list[Any]) -> Body:
+def _trace(interp: Interpreter, fn: Value, arguments: list[Any]) -> Body:
     """Trace `fn(*arguments)`, whose results must be new tensors. Nodes stand for new tensors of that kind."""
-    recorder = ex.recorder
+    builder = interp.builder
     parameters: list[Node] = []
     values: list[Value] = []
     for argument in arguments:
         if isinstance(argument, Node):
             spec = argument.tensor.with_(requires_grad=False, offset=0)
-            parameters.append(recorder.emit(_aten.clone.default, (argument,), {}, spec))
-            argument = ex.world.tensor_value(recorder.fresh(parameters[-1]))
+            parameters.append(builder.emit(_aten.clone.default, (argument,), {}, spec))
+            argument = interp.context.tensor_value(builder.fresh(parameters[-1]))
         values.append(argument)
-    return trace_body(ex, fn, values, {}, parameters, fresh=True)
+    return trace_body(interp, fn, values, {}, parameters, fresh=True)
 
 
-def trace_body(ex: Executor, fn: Value, args: list[Value], kwargs: dict[str, Value], parameters: list[Node],
+def trace_body(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[str, Value], parameters: list[Node],
                fresh: bool = False, may_skip: bool = False) -> Body:
     """Trace a call into a graph of its own. `parameters`, the last nodes of the graph, stand for its new tensors.
 
     `fresh`: its results must have memory of their own. Otherwise they may be the parameters or views of them.
     `may_skip`: None may stand where a tensor is due.
     """
-    recorder, world = ex.recorder, ex.world
-    nodes = recorder.graph.nodes
+    builder, context = interp.builder, interp.context
+    nodes = builder.graph.nodes
     start = len(nodes) - len(parameters)
     inputs = set(parameters)
-    known = {id(value.traced): value.traced for value in world.tensors.values()}
+    known = {id(value.traced): value.traced for value in context.tensors.values()}
     storages = {tensor.storage: tensor.storage.generation for tensor in known.values()}
-    before = state_of(ex)
-    result = ex.call_sync(fn, args, kwargs)
-    if state_of(ex) != before:
+    before = state_of(interp)
+    result = interp.call_sync(fn, args, kwargs)
+    if state_of(interp) != before:
         raise _refusal("a function with a side effect")
     if any(storage.generation != count for storage, count in storages.items()):
         raise _refusal("a function that writes to a tensor from outside")
     tensors: list[TracedTensor] = []
-    structure = _structure(ex, result, tensors, may_skip)
+    structure = _structure(interp, result, tensors, may_skip)
     for tensor in tensors:
         own = tensor.storage.values[0] in inputs
         if tensor.storage.input is not None or not own and tensor.storage in storages or own and fresh:
             raise _refusal("a result that shares memory with a tensor from outside")
     if fresh and len({tensor.storage for tensor in tensors}) != len(tensors):
         raise _refusal("two results that share memory")
-    outputs = [recorder.node(tensor) for tensor in tensors]
+    outputs = [builder.node(tensor) for tensor in tensors]
     recorded = nodes[start:]
-    graph, captures = _cut(recorder, set(recorded), parameters, outputs)
-    _forget(recorder, start, [t.node for t in known.values() if t.storage.values[0] not in inputs])
+    graph, captures = _cut(builder, set(recorded), parameters, outputs)
+    _forget(builder, start, [t.node for t in known.values() if t.storage.values[0] not in inputs])
     specs = tuple(tensor.spec.with_(offset=0) for tensor in tensors)
     return Body(graph, captures, specs, structure, parameters, recorded)
 
 
-def _structure(ex: Executor, value: Value, tensors: list[TracedTensor], may_skip: bool = False) -> Any:
+def _structure(interp: Interpreter, value: Value, tensors: list[TracedTensor], may_skip: bool = False) -> Any:
     """How tensors are nested in a result; fills `tensors`."""
     if may_skip and isinstance(value, ConstValue) and value.value is None:
         return None
@@ -249,16 +250,17 @@ def _structure(ex: Executor, value: Value, tensors: list[TracedTensor], may_skip
         tensors.append(value.traced)
         return len(tensors) - 1
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return (value.cls.__name__, *[_structure(ex, ex.world.force(item), tensors, may_skip) for item in value.items])
+        return (value.cls.__name__,
+                *[_structure(interp, interp.context.force(item), tensors, may_skip) for item in value.items])
     if isinstance(value, DictValue) and value.cls is dict:
-        return ("dict", *[(key, _structure(ex, item, tensors)) for key, item in ex.world.plain_items(value)])
+        return ("dict", *[(key, _structure(interp, item, tensors)) for key, item in interp.context.plain_items(value)])
     raise _refusal("a result that is no tensor")
 
 
-def _cut(recorder: Any, region: set[Node], parameters: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]]:
+def _cut(builder: Any, region: set[Node], parameters: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]]:
     """What `outputs` need of the nodes in `region`, as a graph; and the nodes outside that it takes after its
     parameters."""
-    graph = Graph("body", sizes=recorder.sizes)
+    graph = Graph("body", sizes=builder.sizes)
     copies: dict[Node, Node] = {node: graph.add_input(node.spec, node.name) for node in parameters}  # type: ignore[arg-type]
     captures: list[Node] = []
 
@@ -281,16 +283,16 @@ def _cut(recorder: Any, region: set[Node], parameters: list[Node], outputs: list
 
     # In the order of recording, so that random numbers are drawn in it.
     needed = _needed(region, outputs)
-    for node in recorder.graph.nodes:
+    for node in builder.graph.nodes:
         if node in needed and node not in copies:
             copy(node)
     graph.outputs = [copy(node) for node in outputs]
     bound = set(graph.symbol_bindings())
-    bindings = recorder.graph.symbol_bindings()
+    bindings = builder.graph.symbol_bindings()
     for symbol in sorted(_symbols(graph) - bound, key=str):
         if symbol not in bindings or symbol in graph.symbol_bindings():
             continue
-        capture(recorder.graph.inputs[bindings[symbol][0]])
+        capture(builder.graph.inputs[bindings[symbol][0]])
     return graph, captures
 
 
@@ -306,13 +308,13 @@ def _needed(region: set[Node], outputs: list[Node]) -> set[Node]:
     return found
 
 
-def _forget(recorder: Any, start: int, kept: list[Node]) -> None:
+def _forget(builder: Any, start: int, kept: list[Node]) -> None:
     """Take the body's nodes out of the graph, except where an older tensor was brought up to date by them."""
-    nodes = recorder.graph.nodes
+    nodes = builder.graph.nodes
     needed = _needed({node for node in nodes[start:] if not node.op.is_random}, kept)
     nodes[start:] = [node for node in nodes[start:] if node in needed]
-    if recorder._first_grad_node is not None and recorder._first_grad_node >= start:
-        recorder._first_grad_node = start
+    if builder._first_grad_node is not None and builder._first_grad_node >= start:
+        builder._first_grad_node = start
 
 
 def _symbols(graph: Graph) -> set[sympy.Symbol]:
@@ -332,13 +334,13 @@ def _symbols(graph: Graph) -> set[sympy.Symbol]:
     return found
 
 
-def state_of(ex: Executor) -> Any:
+def state_of(interp: Interpreter) -> Any:
     """All that a program could have changed outside the function that is about to be traced, as something to compare.
 
     What came from outside counts its changes, or has a log; of what tracing made, everything reachable from the frames
     is listed.
     """
-    world = ex.world
+    context = interp.context
     listed: dict[int, Any] = {}
 
     def visit(value: Any) -> None:
@@ -374,16 +376,16 @@ def state_of(ex: Executor) -> Any:
         for part in parts:
             visit(part)
 
-    for frame in ex.frames:
+    for frame in interp.frames:
         for value in (*frame.stack, *frame.locals.values(), *frame.cells.values()):
             visit(value)
-    for value in world.dirty:
+    for value in context.dirty:
         if isinstance(value, DictValue):
-            world.settle_keys(value)
+            context.settle_keys(value)
     dicts = {id(d): (d, dict(d.vals), sum(isinstance(new, Missing) for _, new in d.log))
-             for d in (*world._by_id.values(), *world.dirty) if isinstance(d, DictValue) and d.source is not None}
-    return _Unchanged([entry for entry in listed.values() if entry is not None], dicts, world.touches,
-                      len(ex.host_calls) + len(ex.front_calls), ex.recorder.state.snapshot())
+             for d in (*context._by_id.values(), *context.dirty) if isinstance(d, DictValue) and d.source is not None}
+    return _Unchanged([entry for entry in listed.values() if entry is not None], dicts, context.touches,
+                      len(interp.host_calls) + len(interp.front_calls), interp.builder.state.snapshot())
 
 
 @dataclass(slots=True, eq=False)
@@ -431,19 +433,19 @@ def _bind(names: tuple[str, ...], args: list[Value], kwargs: dict[str, Value]) -
     return given
 
 
-def _items(ex: Executor, value: Value) -> list[Value]:
+def _items(interp: Interpreter, value: Value) -> list[Value]:
     if not isinstance(value, (TupleValue, ListValue)):
         raise _refusal("operands that are no tuple")
-    return [ex.world.force(item) for item in value.items]
+    return [interp.context.force(item) for item in value.items]
 
 
-def _leaves(ex: Executor, value: Value) -> Iterator[Value]:
+def _leaves(interp: Interpreter, value: Value) -> Iterator[Value]:
     if isinstance(value, (TupleValue, ListValue)):
         for item in value.items:
-            yield from _leaves(ex, ex.world.force(item))
+            yield from _leaves(interp, interp.context.force(item))
     elif isinstance(value, DictValue):
-        for _, item in ex.world.dict_items(value):
-            yield from _leaves(ex, item)
+        for _, item in interp.context.dict_items(value):
+            yield from _leaves(interp, item)
     else:
         yield value
 

@@ -14,49 +14,50 @@ from ...values.base import ConstValue, ObjectValue, TupleValue, Value, const
 from .torch_functions import PARTS_OF_INFERENCE_MODE
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 
 @builtin(torch.inference_mode.__enter__)
-def _enter(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    mode = load_attr_default(ex, args[0], "mode")
+def _enter(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    mode = load_attr_default(interp, args[0], "mode")
     if not isinstance(mode, ConstValue) or type(mode.value) is not bool:
         raise GraphBreak("skipped", "inference mode that is no bool")
-    if ex.recorder.state.inference_mode and not mode.value:
+    if interp.builder.state.inference_mode and not mode.value:
         raise GraphBreak("skipped", "inference mode ends inside of it")
-    return inline_library(ex, torch.inference_mode.__enter__, args, kwargs)
+    return inline_library(interp, torch.inference_mode.__enter__, args, kwargs)
 
 
 @builtin(torch.inference_mode.__exit__)
-def _exit(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    if not isinstance(load_attr_default(ex, args[0], "_inference_mode_context"), ObjectValue):
+def _exit(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    if not isinstance(load_attr_default(interp, args[0], "_inference_mode_context"), ObjectValue):
         raise GraphBreak("skipped", "inference mode ends that began before")
-    return inline_library(ex, torch.inference_mode.__exit__, args, kwargs)
+    return inline_library(interp, torch.inference_mode.__exit__, args, kwargs)
 
 
 @builtin(begin)
-def _begin(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _begin(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     (mode,) = args
     if not isinstance(mode, ConstValue) or type(mode.value) is not bool:
         raise GraphBreak("skipped", "inference mode that is no bool")
-    with recording(ex, "inference mode"):
-        before = ex.recorder.inference.begin(_begun_at(ex), mode.value)
+    with recording(interp, "inference mode"):
+        before = interp.builder.inference.begin(_begun_at(interp), mode.value)
     return TupleValue([const(flag) for flag in before])
 
 
 @builtin(end)
-def _end(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _end(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     before = args[0]
     assert isinstance(before, TupleValue)
-    grad, inference = (value.value for value in map(ex.world.force, before.items) if isinstance(value, ConstValue))
-    ex.recorder.inference.end(grad, inference)
+    grad, inference = (value.value for value in map(interp.context.force, before.items)
+                       if isinstance(value, ConstValue))
+    interp.builder.inference.end(grad, inference)
     return const(None)
 
 
-def _begun_at(ex: Executor) -> int:
+def _begun_at(interp: Interpreter) -> int:
     """The step of the program's own that enters the block."""
-    step = ex.step
-    for frame in reversed(ex.frames):
+    step = interp.step
+    for frame in reversed(interp.frames):
         if not any(frame.code is part for part in PARTS_OF_INFERENCE_MODE):
             break
         step = frame.entered

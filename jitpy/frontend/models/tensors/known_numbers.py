@@ -22,7 +22,7 @@ from ...guards.guard_set import NumberFact
 from ...guards.source import Source
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,40 +137,40 @@ def _written(traced: TracedScalar) -> tuple[str, _Writer] | None:
         return None
 
 
-def float_input(recorder: Recorder, value: float, source: Source) -> TracedScalar:
+def float_input(builder: GraphBuilder, value: float, source: Source) -> TracedScalar:
     """A graph input that brings the float found at `source`, whatever its value."""
-    found = recorder.float_inputs.get(source)
+    found = builder.float_inputs.get(source)
     if found is None:
-        recorder.guards.add(source, "type", float)
-        node = recorder.graph.add_input(ScalarSpec(float), "float", source=source, value=value)
-        found = recorder.float_inputs[source] = TracedScalar(node, Known(value, frozenset({source}), frozenset()))
-        recorder._inputs.append(GraphInput(value, source, found))
-        recorder._journal.append(lambda: recorder.float_inputs.pop(source))
+        builder.guards.add(source, "type", float)
+        node = builder.graph.add_input(ScalarSpec(float), "float", source=source, value=value)
+        found = builder.float_inputs[source] = TracedScalar(node, Known(value, frozenset({source}), frozenset()))
+        builder._inputs.append(GraphInput(value, source, found))
+        builder._journal.append(lambda: builder.float_inputs.pop(source))
     return found
 
 
-def pin(recorder: Recorder, traced: TracedScalar, what: str) -> Any:
+def pin(builder: GraphBuilder, traced: TracedScalar, what: str) -> Any:
     """The number's value, which a guard holds from now on; None where it is computed from tensors. Where it was pinned
     to several values before, GraphBreak: plain Python does it for all of them."""
     known: Known | None = traced.known
     if known is None:
         return None
     for source in known.floats:
-        recorder.pinned.setdefault(source, what)
+        builder.pinned.setdefault(source, what)
     written = None if traced.node.op.kind == "input" else _written(traced)
     if written is not None:
         text, writer = written
-        if recorder.need is not None:
-            recorder.need((text, *(s.key() for s in writer.sources)), hash(known.value), what)
-        _guard(recorder, f"constants_equal({text}, {_literal(known.value)})", writer, what)
+        if builder.need is not None:
+            builder.need((text, *(s.key() for s in writer.sources)), hash(known.value), what)
+        _guard(builder, f"constants_equal({text}, {_literal(known.value)})", writer, what)
         return known.value
     for source in known.floats:
-        value = recorder.float_inputs[source].known.value
-        if recorder.need is not None:
-            recorder.need((source.key(), "value"), hash(value), f"{source}: {what}")
-        recorder.guards.add(source, "eq", value)
+        value = builder.float_inputs[source].known.value
+        if builder.need is not None:
+            builder.need((source.key(), "value"), hash(value), f"{source}: {what}")
+        builder.guards.add(source, "eq", value)
     for expr in known.sizes:
-        recorder.sizes.specialize(expr, what)
+        builder.sizes.specialize(expr, what)
     return known.value
 
 
@@ -178,11 +178,11 @@ def _literal(value: Any) -> str:
     return f"float({str(value)!r})" if type(value) is float and not math.isfinite(value) else repr(value)
 
 
-def _guard(recorder: Recorder, text: str, writer: _Writer, why: str) -> None:
-    recorder.guards.add(None, "numbers", NumberFact(text, tuple(writer.sources), tuple(writer.sizes)), why)
+def _guard(builder: GraphBuilder, text: str, writer: _Writer, why: str) -> None:
+    builder.guards.add(None, "numbers", NumberFact(text, tuple(writer.sources), tuple(writer.sizes)), why)
 
 
-def pinned_arguments(recorder: Recorder, args: Any, what: str) -> Any | None:
+def pinned_arguments(builder: GraphBuilder, args: Any, what: str) -> Any | None:
     """Nested payloads with every known number replaced by its value, which is guarded; None if there is none."""
     found = False
 
@@ -191,7 +191,7 @@ def pinned_arguments(recorder: Recorder, args: Any, what: str) -> Any | None:
         kind = type(value)
         if kind is TracedScalar and value.known is not None:
             found = True
-            return pin(recorder, value, what)
+            return pin(builder, value, what)
         if kind is tuple or kind is list:
             return kind([visit(v) for v in value])
         if kind is dict:
@@ -202,7 +202,7 @@ def pinned_arguments(recorder: Recorder, args: Any, what: str) -> Any | None:
     return result if found else None
 
 
-def is_within(recorder: Recorder, traced: TracedScalar, low: int, high: int, infinite: bool) -> bool:
+def is_within(builder: GraphBuilder, traced: TracedScalar, low: int, high: int, infinite: bool) -> bool:
     """Whether a known number is from `low` to `high`, or, with `infinite`, none of those that are finite: guarded."""
     known: Known | None = traced.known
     if known is None:
@@ -212,23 +212,23 @@ def is_within(recorder: Recorder, traced: TracedScalar, low: int, high: int, inf
         return False
     written = _written(traced)
     if written is None:
-        pin(recorder, traced, "a number's range")
+        pin(builder, traced, "a number's range")
         return True
     text, writer = written
     fits = f"not {high} < abs({text}) < float('inf')" if infinite else f"{low} <= {text} <= {high}"
-    _guard(recorder, fits, writer, "a number's range")
+    _guard(builder, fits, writer, "a number's range")
     return True
 
 
-def decide(recorder: Recorder, traced: TracedScalar, what: str) -> bool | None:
+def decide(builder: GraphBuilder, traced: TracedScalar, what: str) -> bool | None:
     """`bool(number)` of a known number, guarded; None where it is computed from tensors."""
     known: Known | None = traced.known
     if known is None:
         return None
     written = _written(traced)
     if written is None:
-        return bool(pin(recorder, traced, what))
+        return bool(pin(builder, traced, what))
     text, writer = written
     truth = bool(known.value)
-    _guard(recorder, text if truth else f"not {text}", writer, what)
+    _guard(builder, text if truth else f"not {text}", writer, what)
     return truth

@@ -1,8 +1,8 @@
 """`requires_grad_()` and `.requires_grad = ...`: histories that begin, or end, at a tensor while tracing.
 
 A tensor from outside gets its flag when the graph has run, as all changes of objects do. In the graph, one that is told
-not to require grad is seen through `detach()` from then on; one that is told to require grad is a bet that no history
-from it leaves the graph (`capture/speculation.py`).
+not to require grad is seen through `detach()` from then on; one that is told to require grad is a assumption that no
+history from it leaves the graph (`capture/speculation.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...interpreter.calls import builtin, from_payload, recording
 from ...values.base import ConstValue, PyValue, TensorValue, Value, const
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 
 #: What eager says of tensors that are no leaves, and, where the flag is False, besides.
@@ -28,23 +28,23 @@ _DETACH = ("If you want to use a computed variable in a subgraph that doesn't re
 
 
 @builtin(torch.Tensor._make_subclass)
-def _make_subclass(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What `torch.nn.Parameter` makes itself of."""
     if kwargs or len(args) != 3 or not isinstance(args[1], TensorValue):
         raise GraphBreak("unsupported_call", "Tensor._make_subclass()")
-    (cls, data, flag), recorder = args, ex.recorder
+    (cls, data, flag), builder = args, interp.builder
     if not isinstance(cls, PyValue) or cls.obj is not torch.nn.Parameter or not isinstance(flag, ConstValue) or \
             type(flag.value) is not bool:
         raise GraphBreak("unsupported_call", "Tensor._make_subclass() of a class other than torch.nn.Parameter")
     if flag.value and not _may_require_grad(data.traced.dtype):
         raise GraphBreak("exception", "a parameter of integers that requires grad")
-    recorder.loc = ex.loc()
-    mark = recorder.checkpoint()
-    with recording(ex, "torch.nn.Parameter()"):
+    builder.loc = interp.loc()
+    mark = builder.checkpoint()
+    with recording(interp, "torch.nn.Parameter()"):
         try:
-            return from_payload(ex, recorder.parameters.make(data.traced, flag.value), torch.nn.Parameter)
+            return from_payload(interp, builder.parameters.make(data.traced, flag.value), torch.nn.Parameter)
         except Uncapturable:
-            recorder.rollback(mark)
+            builder.rollback(mark)
             raise
 
 
@@ -53,54 +53,55 @@ def _may_require_grad(dtype: torch.dtype) -> bool:
 
 
 @builtin(torch.Tensor.requires_grad_)
-def _requires_grad_(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _requires_grad_(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(("self", "requires_grad"), args, strict=False)) | kwargs
     value, flag = given.pop("self", None), given.pop("requires_grad", const(True))
     if given or len(args) > 2 or not isinstance(value, TensorValue):
         raise GraphBreak("exception", "arguments of requires_grad_()")
-    _set_requires_grad(ex, value, flag)
+    _set_requires_grad(interp, value, flag)
     return value
 
 
-def store_requires_grad(ex: Executor, value: TensorValue, flag: Value) -> None:
+def store_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) -> None:
     """`value.requires_grad = flag`, which, unlike the method, is refused by all that is no leaf."""
     if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
         raise GraphBreak("unsupported_op", "requires_grad = ... with a flag that is not known while tracing")
-    with recording(ex, "requires_grad"):
-        if ex.recorder.attribute(value.traced, "requires_grad") and not ex.recorder.attribute(value.traced, "is_leaf"):
+    with recording(interp, "requires_grad"):
+        if interp.builder.attribute(value.traced,
+                                    "requires_grad") and not interp.builder.attribute(value.traced, "is_leaf"):
             raise UserError(RuntimeError(_NO_LEAF if flag.value else f"{_NO_LEAF} {_DETACH}"))
-    _set_requires_grad(ex, value, flag)
+    _set_requires_grad(interp, value, flag)
 
 
-def _set_requires_grad(ex: Executor, value: TensorValue, flag: Value) -> None:
+def _set_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) -> None:
     if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
         raise GraphBreak("unsupported_op", "requires_grad_() with a flag that is not known while tracing")
-    with recording(ex, "requires_grad_()"):
-        _turn(ex, value, flag.value)
+    with recording(interp, "requires_grad_()"):
+        _turn(interp, value, flag.value)
 
 
-def _turn(ex: Executor, value: TensorValue, flag: bool) -> None:
-    recorder, tensor = ex.recorder, value.traced
+def _turn(interp: Interpreter, value: TensorValue, flag: bool) -> None:
+    builder, tensor = interp.builder, value.traced
     if tensor.hides_history:
         raise Uncapturable("unsupported_op", "requires_grad_() of a view that was made under no_grad")
-    if recorder.attribute(tensor, "requires_grad") == flag:
+    if builder.attribute(tensor, "requires_grad") == flag:
         return
     if flag and not _may_require_grad(tensor.dtype):
         raise UserError(RuntimeError("only Tensors of floating point dtype can require gradients"))
-    if tensor in recorder.parameters.data:
-        recorder.parameters.turn(tensor, flag)
+    if tensor in builder.parameters.data:
+        builder.parameters.turn(tensor, flag)
         return
     if value.source is None or value.real is None:  # made here
         if not flag:
             raise Uncapturable("unsupported_op", "requires_grad_(False) on a tensor that was made inside")
-        recorder.bets.begin(tensor)
+        builder.speculation.begin(tensor)
         return
-    if not recorder.attribute(tensor, "is_leaf"):
+    if not builder.attribute(tensor, "is_leaf"):
         raise Uncapturable("unsupported_op", "requires_grad_(False) on a tensor that is no leaf")
-    recorder.guards.add(value.source, "python", is_leaf, "requires_grad was changed")
+    builder.guards.add(value.source, "python", is_leaf, "requires_grad was changed")
     if flag:
-        recorder.bets.turn_on(tensor)
+        builder.speculation.turn_on(tensor)
     else:
-        recorder.bets.turn_off(tensor)
+        builder.speculation.turn_off(tensor)
     value.flag = flag
-    ex.world.touch(value)
+    interp.context.touch(value)

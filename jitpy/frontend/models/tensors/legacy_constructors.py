@@ -14,20 +14,20 @@ from ...values.base import FALSE, ConstValue, ListValue, SymValue, TensorValue, 
 from ..arrays.array_values import ArrayValue
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 
 def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
     """`torch.Tensor` or one of its like, whose dtype is `fixed`."""
 
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        state = ex.recorder.state
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        state = interp.builder.state
         dtype = fixed or state.default_dtype
         if not kwargs and state.device_of_factories in (None, torch.device("cpu")):
             if all(_is_size(arg) for arg in args):
-                return record(ex, torch.empty, args or [const(0)], {"dtype": const(dtype)})
+                return record(interp, torch.empty, args or [const(0)], {"dtype": const(dtype)})
             if len(args) == 1:
-                found = _of_data(ex, args[0], dtype)
+                found = _of_data(interp, args[0], dtype)
                 if found is not None:
                     return found
         raise GraphBreak("unsupported_call", f"torch.{cls.__name__}()")
@@ -35,19 +35,19 @@ def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
     return handler
 
 
-def _of_data(ex: Executor, data: Value, dtype: torch.dtype) -> Value | None:
+def _of_data(interp: Interpreter, data: Value, dtype: torch.dtype) -> Value | None:
     if isinstance(data, TupleValue) and data.cls is torch.Size:
-        return record(ex, torch.empty, [data], {"dtype": const(dtype)})
+        return record(interp, torch.empty, [data], {"dtype": const(dtype)})
     if isinstance(data, (ListValue, TupleValue)):
-        return record(ex, torch.tensor, [data], {"dtype": const(dtype)})
+        return record(interp, torch.tensor, [data], {"dtype": const(dtype)})
     if isinstance(data, TensorValue):
         spec = data.traced.spec
         if spec.dtype == dtype and spec.device.type == "cpu":
-            return record(ex, torch.ops.aten.alias.default, [data], {})
+            return record(interp, torch.ops.aten.alias.default, [data], {})
     if isinstance(data, ArrayValue) and not data.is_scalar:
         from ..arrays.array_operations import tensor_from_data
 
-        return tensor_from_data(ex, data, dtype)
+        return tensor_from_data(interp, data, dtype)
     return None
 
 
@@ -64,7 +64,7 @@ for _cls, _dtype in ((torch.Tensor, None), *((getattr(torch, name), dtype) for n
 
 
 @builtin(torch.autograd.Variable)
-def _make_variable(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _make_variable(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`Variable(data)`, which is a tensor of the same memory with a history of its own."""
     given = {**dict(zip(("data", "requires_grad"), args, strict=False)), **kwargs}
     data, requires_grad = given.get("data"), given.get("requires_grad", FALSE)
@@ -72,4 +72,4 @@ def _make_variable(ex: Executor, args: list[Value], kwargs: dict[str, Value]) ->
             not isinstance(requires_grad, ConstValue) or type(requires_grad.value) is not bool or \
             requires_grad.value and not data.traced.dtype.is_floating_point:
         raise GraphBreak("unsupported_call", "Variable()")
-    return call(ex, ex.world.const_object(variable), [], given)
+    return call(interp, interp.context.const_object(variable), [], given)

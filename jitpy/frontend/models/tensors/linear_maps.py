@@ -15,11 +15,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ....ir import INPUT
-from ...breaks import GraphBreak, Restart
+from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.traced import Storage, TracedTensor
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.calls import builtin, calls_of
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import ConstValue, TensorValue, TransformValue, TupleValue, Value
 from .higher_order import Body
 from .transforms import Run, Slot, constant, recorded, refusal, trace, tree_of, value_of
@@ -42,8 +42,8 @@ class _Derivative:
     def name(self) -> str:
         return f"torch.func.{self.transform.__name__}"
 
-    def lost(self, why: str) -> Restart:
-        return Restart(self.step, GraphBreak("transform", f"{self.name}: {why}"))
+    def lost(self, why: str) -> RestartAnalysis:
+        return RestartAnalysis(self.step, GraphBreak("transform", f"{self.name}: {why}"))
 
 
 class DerivativeValue(TransformValue):
@@ -57,9 +57,9 @@ class DerivativeValue(TransformValue):
 
 
 @builtin(torch.func.vjp)
-def _vjp(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _vjp(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(kwargs)
-    options = {"has_aux": constant(ex, given.pop("has_aux", ConstValue(False)))}
+    options = {"has_aux": constant(interp, given.pop("has_aux", ConstValue(False)))}
     if not args or given or type(options["has_aux"]) is not bool:
         raise refusal("unusual arguments")
 
@@ -67,56 +67,57 @@ def _vjp(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
         result = torch.func.vjp(function, *filled[0], **options)
         return (result[0], result[2]) if options["has_aux"] else (result[0],)
 
-    return _make(ex, torch.func.vjp, args[0], options, args[1:], call)
+    return _make(interp, torch.func.vjp, args[0], options, args[1:], call)
 
 
 @builtin(torch.func.linearize)
-def _linearize(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _linearize(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not args or kwargs:
         raise refusal("unusual arguments")
 
     def call(function: Callable[..., Any], filled: Any) -> Any:
         return (function(*filled[0]),)
 
-    return _make(ex, torch.func.linearize, args[0], {}, args[1:], call)
+    return _make(interp, torch.func.linearize, args[0], {}, args[1:], call)
 
 
-def _make(ex: Executor, transform: Any, func: Value, options: dict[str, Any], primals: list[Value],
+def _make(interp: Interpreter, transform: Any, func: Value, options: dict[str, Any], primals: list[Value],
           call: Callable[..., Any]) -> Value:
-    recorder = ex.recorder
+    builder = interp.builder
     tensors: list[TensorValue] = []
-    tree = (tree_of(ex, TupleValue(list(primals)), tensors), {})
+    tree = (tree_of(interp, TupleValue(list(primals)), tensors), {})
     leaves = pytree.tree_leaves(tree[0])
     if not leaves or not all(isinstance(leaf, Slot) for leaf in leaves):
         raise refusal("a derivative with respect to what is no tensor")
     fn = TransformValue(transform, func, options)
-    with recorded(ex, f"torch.func.{transform.__name__}"):
-        body = trace(ex, fn, tree, tensors, [None] * len(tensors), set(range(len(tensors))))
+    with recorded(interp, f"torch.func.{transform.__name__}"):
+        body = trace(interp, fn, tree, tensors, [None] * len(tensors), set(range(len(tensors))))
         if any(node.op.is_random for node in body.graph.nodes):
             raise refusal("a function that draws random numbers, whose derivative is called later")
-        nodes = [recorder.node(tensor.traced) for tensor in tensors]
+        nodes = [builder.node(tensor.traced) for tensor in tensors]
         read = {*nodes, *body.captures}
         if transform is torch.func.linearize:
             if any(node.tensor.requires_grad for node in read):
                 raise refusal("values with a history, which it would lose")
             if any(node.op is INPUT or node.op.is_view for node in body.graph.outputs):
                 raise refusal("a function that returns what it is given, or a view: its own copies everything")
-        before = _storages(ex)
-        run = Run(call, tree, body, recorder, transform.__name__)
-        results = run.record(ex, [tensor.traced for tensor in tensors])
+        before = _storages(interp)
+        run = Run(call, tree, body, builder, transform.__name__)
+        results = run.record(interp, [tensor.traced for tensor in tensors])
     assert isinstance(results, TupleValue)
-    memory = {storage: storage.generation for storage in _storages(ex)
+    memory = {storage: storage.generation for storage in _storages(interp)
               if storage not in before or not read.isdisjoint(storage.values)}
-    made = _Derivative(transform, options, body, tree[0], [value_of(recorder, node) for node in nodes], memory, ex.step)
+    made = _Derivative(transform, options, body, tree[0], [value_of(builder, node) for node in nodes], memory,
+                       interp.step)
     return TupleValue([results.items[0], DerivativeValue(func, made), *results.items[1:]])
 
 
-def _storages(ex: Executor) -> set[Storage]:
-    return {value.traced.storage for value in ex.world.tensors.values()}
+def _storages(interp: Interpreter) -> set[Storage]:
+    return {value.traced.storage for value in interp.context.tensors.values()}
 
 
 @calls_of(DerivativeValue)
-def _call(ex: Executor, fn: DerivativeValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _call(interp: Interpreter, fn: DerivativeValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     made = fn.made
     if kwargs:
         raise made.lost("keyword arguments of the function that it returned")
@@ -124,7 +125,7 @@ def _call(ex: Executor, fn: DerivativeValue, args: list[Value], kwargs: dict[str
         raise made.lost("what the function reads or has returned was written to since")
     count = len(made.tensors)
     directions: list[TensorValue] = [None] * count  # type: ignore[list-item]  # numbered behind the primals
-    tree = (made.primals, tree_of(ex, TupleValue(list(args)), directions))
+    tree = (made.primals, tree_of(interp, TupleValue(list(args)), directions))
 
     def call(function: Callable[..., Any], filled: Any) -> Any:
         if made.transform is torch.func.vjp:
@@ -132,9 +133,9 @@ def _call(ex: Executor, fn: DerivativeValue, args: list[Value], kwargs: dict[str
         return torch.func.jvp(function, filled[0], filled[1])[1]
 
     try:
-        with recorded(ex, made.name):
-            run = Run(call, tree, made.body, ex.recorder, made.transform.__name__)
-            return run.record(ex, [*made.tensors, *(value.traced for value in directions[count:])])
+        with recorded(interp, made.name):
+            run = Run(call, tree, made.body, interp.builder, made.transform.__name__)
+            return run.record(interp, [*made.tensors, *(value.traced for value in directions[count:])])
     except GraphBreak as cause:
         raise made.lost(f"the function that it returned: {cause.detail}") from None
 

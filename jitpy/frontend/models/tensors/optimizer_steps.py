@@ -22,7 +22,7 @@ from ...values.base import ConstValue, DictValue, TensorValue, TupleValue, Value
 from .higher_order import state_of
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 _aten = torch.ops.aten
 
@@ -34,13 +34,13 @@ def _stands_for(*originals: types.FunctionType) -> Callable[[Any], Any]:
 
     def register(body: Any) -> Any:
         for original in originals:
-            def model(ex: Executor, args: list[Value], kwargs: dict[str, Value],
+            def model(interp: Interpreter, args: list[Value], kwargs: dict[str, Value],
                       original: types.FunctionType = original) -> Any:
                 special = (kwargs.get(name) for name in ("capturable", "differentiable", "has_complex"))
                 plain = all(isinstance(flag, ConstValue) and flag.value is False for flag in special)
                 if not plain or isinstance(kwargs.get("lr"), TensorValue):
-                    return inline_library(ex, original, args, kwargs)
-                return call(ex, ex.world.const_object(body), args, kwargs)
+                    return inline_library(interp, original, args, kwargs)
+                return call(interp, interp.context.const_object(body), args, kwargs)
 
             builtin(original)(model)
         return body
@@ -108,65 +108,65 @@ def _step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
 
 
 @builtin(torch.amp.GradScaler._maybe_opt_step)
-def _maybe_step(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _maybe_step(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`optimizer.step(*args, **kwargs)`, unless a gradient overflowed."""
     _, optimizer, optimizer_state, *rest = args
-    skipped = ex.call_sync(ex.world.const_object(_overflowed), [optimizer_state])
+    skipped = interp.call_sync(interp.context.const_object(_overflowed), [optimizer_state])
     if not isinstance(skipped, TensorValue) or skipped.traced.shape:
         raise _unskippable("its overflow is no single number")
     given = DictValue()
     for name, value in kwargs.items():
-        ex.world.dict_set(given, name, value, ConstValue(name))
-    with recording(ex, "GradScaler.step"):
-        return _unless(ex, skipped.traced, ex.world.const_object(_step), [optimizer, TupleValue(rest), given])
+        interp.context.dict_set(given, name, value, ConstValue(name))
+    with recording(interp, "GradScaler.step"):
+        return _unless(interp, skipped.traced, interp.context.const_object(_step), [optimizer, TupleValue(rest), given])
 
 
-def _unless(ex: Executor, skipped: TracedTensor, fn: Value, args: list[Value]) -> Value:
+def _unless(interp: Interpreter, skipped: TracedTensor, fn: Value, args: list[Value]) -> Value:
     """Trace `fn(*args)`, which returns None, so that it leaves all as it was where `skipped` is true."""
-    recorder = ex.recorder
-    known = {tensor.storage for tensor in _tensors(ex)}
+    builder = interp.builder
+    known = {tensor.storage for tensor in _tensors(interp)}
     before = {storage: (storage.generation, storage.base) for storage in known}
-    views = {tensor: (tensor.storage, tensor.chain) for tensor in _tensors(ex)}
-    start = len(recorder.graph.nodes)
-    state = state_of(ex)
+    views = {tensor: (tensor.storage, tensor.chain) for tensor in _tensors(interp)}
+    start = len(builder.graph.nodes)
+    state = state_of(interp)
     try:
-        result = ex.call_sync(fn, args)
+        result = interp.call_sync(fn, args)
     except TracedException as error:
         raise _unskippable(f"it raises {error.value.cls.__name__}") from None
-    if state_of(ex) != state or any((t.storage, t.chain) != found for t, found in views.items()):
+    if state_of(interp) != state or any((t.storage, t.chain) != found for t, found in views.items()):
         raise _unskippable("it changes more than the values of tensors: the first one makes the optimizer's state")
     if not isinstance(result, ConstValue) or result.value is not None:
         raise _unskippable("it returns something")
-    if any(node.op.is_random for node in recorder.graph.nodes[start:]):
+    if any(node.op.is_random for node in builder.graph.nodes[start:]):
         raise _unskippable("it draws random numbers")
-    flags = {skipped.spec.device: recorder.node(skipped)}
-    grad_mode = recorder.state.grad_enabled
-    recorder.state.set("grad_enabled", False)
-    for storage in dict.fromkeys(tensor.storage for tensor in _tensors(ex)):
+    flags = {skipped.spec.device: builder.node(skipped)}
+    grad_mode = builder.state.grad_enabled
+    builder.state.set("grad_enabled", False)
+    for storage in dict.fromkeys(tensor.storage for tensor in _tensors(interp)):
         generation, old = before.get(storage, (0, storage.values[0]))
         if storage.generation == generation or storage.input is None and storage not in known:
             continue
         device = old.tensor.device
         if device not in flags:
-            flags[device] = recorder.emit(_aten._to_copy.default, (recorder.node(skipped),), {"device": device})
-        _choose(ex, storage, flags[device], old)
-    recorder.state.set("grad_enabled", grad_mode)
+            flags[device] = builder.emit(_aten._to_copy.default, (builder.node(skipped),), {"device": device})
+        _choose(interp, storage, flags[device], old)
+    builder.state.set("grad_enabled", grad_mode)
     return result
 
 
-def _choose(ex: Executor, storage: Storage, skipped: Any, old: Any) -> None:
+def _choose(interp: Interpreter, storage: Storage, skipped: Any, old: Any) -> None:
     """Put back what was in this memory before, where the step is skipped."""
-    recorder = ex.recorder
+    builder = interp.builder
     new = storage.base
     if new.tensor.requires_grad:
         raise _unskippable("autograd records it")
-    whole = TracedTensor(recorder, storage, (), new, new.tensor)
-    recorder.write(whole, recorder.emit(_aten.where.self, (skipped, old, new)))
+    whole = TracedTensor(builder, storage, (), new, new.tensor)
+    builder.write(whole, builder.emit(_aten.where.self, (skipped, old, new)))
 
 
-def _tensors(ex: Executor) -> list[TracedTensor]:
+def _tensors(interp: Interpreter) -> list[TracedTensor]:
     """All tensors that the program knows by now."""
-    return list({id(value.traced): value.traced for value in ex.world.tensors.values()}.values())
+    return list({id(value.traced): value.traced for value in interp.context.tensors.values()}.values())
 
 
 def _unskippable(why: str) -> GraphBreak:
@@ -177,12 +177,12 @@ def _unskippable(why: str) -> GraphBreak:
 
 
 @builtin(torch.optim.Optimizer._patch_step_function)
-def _patch_step(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def _patch_step(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """The first optimizer of a class wraps the class' `step`. For torch's own classes that is done here and now: the
     class is the same then, whoever makes the first one."""
     cls = args[0].cls if args else object
-    looked_at = any(lookup.cls is cls and "step" in lookup.names for lookup in ex.world.lookups())
+    looked_at = any(lookup.cls is cls and "step" in lookup.names for lookup in interp.context.lookups())
     if cls.__module__.startswith("torch.optim.") and not looked_at and not getattr(cls.step, "hooked", False):
         cls.step = torch.optim.Optimizer.profile_hook_step(cls.step)
         cls.step.hooked = True
-    return inline_library(ex, torch.optim.Optimizer._patch_step_function, args, kwargs)
+    return inline_library(interp, torch.optim.Optimizer._patch_step_function, args, kwargs)

@@ -16,49 +16,49 @@ from ...capture.traced import TracedTensor, Uncapturable
 from .computed_sizes import as_sizes
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 _LENGTHS = "packed sequences whose lengths were packed elsewhere, or in another way"
 
 
-def pack(recorder: Recorder, input: Any, lengths: Any, batch_first: bool) -> Any:
+def pack(builder: GraphBuilder, input: Any, lengths: Any, batch_first: bool) -> Any:
     """`torch._VF._pack_padded_sequence`."""
     usable = type(input) is type(lengths) is TracedTensor and type(batch_first) is bool
     if not usable or lengths.dtype is not torch.int64 or lengths.spec.device.type != "cpu":
         raise Uncapturable("dynamic_shape", _LENGTHS)
-    return recorder.record(_aten._pack_padded_sequence.default, (input, lengths, batch_first), {})
+    return builder.record(_aten._pack_padded_sequence.default, (input, lengths, batch_first), {})
 
 
-def pad(recorder: Recorder, data: Any, batch_sizes: Any, batch_first: bool, padding_value: Any,
+def pad(builder: GraphBuilder, data: Any, batch_sizes: Any, batch_first: bool, padding_value: Any,
         total_length: Any) -> Any:
     """`torch._VF._pad_packed_sequence`."""
-    batch = packed_batch(recorder.node(batch_sizes)) if type(batch_sizes) is TracedTensor else None
-    total = as_sizes(recorder, total_length)
+    batch = packed_batch(builder.node(batch_sizes)) if type(batch_sizes) is TracedTensor else None
+    total = as_sizes(builder, total_length)
     numbers = type(padding_value) in (int, float) and (isinstance(total, sympy.Expr) or type(total) is int)
     if batch is None or type(data) is not TracedTensor or not numbers:
         raise Uncapturable("dynamic_shape", _LENGTHS)
     steps = batch_sizes.shape[0]
     length = steps if type(total) is int and total <= 0 else total
-    if length is not steps and not recorder.sizes.require(sympy.Ge(length, steps), "pad_packed_sequence"):
+    if length is not steps and not builder.sizes.require(sympy.Ge(length, steps), "pad_packed_sequence"):
         raise Uncapturable("exception", "pad_packed_sequence to less than the longest sequence")
-    args = (recorder.node(data), recorder.node(batch_sizes), batch, batch_first, padding_value, length)
-    node = recorder.emit("ir.pad_packed", args)
-    return recorder._results(node, node.spec)
+    args = (builder.node(data), builder.node(batch_sizes), batch, batch_first, padding_value, length)
+    node = builder.emit("ir.pad_packed", args)
+    return builder._results(node, node.spec)
 
 
-def layer(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
+def layer(builder: GraphBuilder, name: str, args: tuple[Any, ...]) -> Any:
     """`torch.lstm(data, batch_sizes, hx, params, ...)` and the like."""
     data, batch_sizes, hx, params, _, _, dropout, train, _ = args
-    batch = packed_batch(recorder.node(batch_sizes))
+    batch = packed_batch(builder.node(batch_sizes))
     states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
     tensors = [data, *states, *params]
     if batch is None or dropout and train or any(
             t.dtype != data.dtype or t.spec.device.type != "cpu" for t in tensors) or data.ndim != 2 or \
-            any(s.ndim != 3 or not recorder.sizes.equal(s.shape[1], batch, f"states of {name}") for s in states):
+            any(s.ndim != 3 or not builder.sizes.equal(s.shape[1], batch, f"states of {name}") for s in states):
         raise Uncapturable("dynamic_shape", f"{name} of {_LENGTHS}")
-    node = recorder.emit(f"ir.{name}_packed", recorder.to_node(args))
-    return recorder._results(node, node.spec)
+    node = builder.emit(f"ir.{name}_packed", builder.to_node(args))
+    return builder._results(node, node.spec)
 
 
 __all__ = ["layer", "pack", "pad"]

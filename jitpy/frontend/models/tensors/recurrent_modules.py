@@ -17,15 +17,15 @@ from ...capture.traced import DECLINED, TracedTensor
 from . import packed
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
 
 def _layer(function: Any, name: str) -> Callable[..., Any]:
-    def shortcut(recorder: Recorder, *args: Any) -> Any:
+    def shortcut(builder: GraphBuilder, *args: Any) -> Any:
         if len(args) == 9 and isinstance(args[1], TracedTensor) and isinstance(args[3], (tuple, list)):
-            return packed.layer(recorder, name, args)
+            return packed.layer(builder, name, args)
         if len(args) != 9 or not isinstance(args[2], (tuple, list)):
             return DECLINED
         input, hx, params, _, _, dropout, train, _, batch_first = args
@@ -35,63 +35,63 @@ def _layer(function: Any, name: str) -> Callable[..., Any]:
                 not all(p.spec.is_static for p in params):
             return DECLINED
         batch = input.shape[0 if batch_first else 1]
-        if any(s.ndim != 3 or not recorder.sizes.equal(s.shape[1], batch, f"states of {name}") for s in states):
+        if any(s.ndim != 3 or not builder.sizes.equal(s.shape[1], batch, f"states of {name}") for s in states):
             return DECLINED
-        if recorder.state.grad_enabled and any(t.spec.requires_grad for t in tensors):
+        if builder.state.grad_enabled and any(t.spec.requires_grad for t in tensors):
             if name != "lstm":
-                return _trained(recorder, name.removeprefix("rnn_"), *args)
+                return _trained(builder, name.removeprefix("rnn_"), *args)
             if not (dropout and train) and not all(t.spec.is_static for t in tensors):
-                return derived_calls.run_alike(recorder, function, args, tensors)
+                return derived_calls.run_alike(builder, function, args, tensors)
             return DECLINED
         if dropout and train:
             return DECLINED
-        node = recorder.emit(f"ir.{name}", recorder.to_node(args))
-        return recorder._results(node, node.spec)
+        node = builder.emit(f"ir.{name}", builder.to_node(args))
+        return builder._results(node, node.spec)
 
     return shortcut
 
 
-def _trained(recorder: Recorder, kind: str, input: TracedTensor, hx: TracedTensor, params: Sequence[TracedTensor],
+def _trained(builder: GraphBuilder, kind: str, input: TracedTensor, hx: TracedTensor, params: Sequence[TracedTensor],
              has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
              batch_first: bool) -> Any:
     """All layers of a GRU or RNN, one node for each in each direction, under autograd."""
     from .tensor_calls import record_call
 
     directions, each = (2 if bidirectional else 1), (4 if has_biases else 2)
-    x = recorder.record(_aten.transpose.int, (input, 0, 1), {}) if batch_first else input
-    if not _fits(recorder, kind, x, hx, params, num_layers * directions, directions, each):
+    x = builder.record(_aten.transpose.int, (input, 0, 1), {}) if batch_first else input
+    if not _fits(builder, kind, x, hx, params, num_layers * directions, directions, each):
         return DECLINED
     lasts = []
     for layer in range(num_layers):
         outs = []
         for direction in range(directions):
             number = layer * directions + direction
-            h = recorder.record(_aten.select.int, (hx, 0, number), {})
+            h = builder.record(_aten.select.int, (hx, 0, number), {})
             weights = [*params[number * each:][:each], None, None][:4]
-            node = recorder.emit("ir.recurrent_layer", (*recorder.to_node((x, h, *weights)), kind, bool(direction)))
-            outs.append(recorder._results(node, node.spec)[0])
-            lasts.append(recorder.record(_aten.select.int, (outs[-1], 0, 0 if direction else -1), {}))
-        x = recorder.record(_aten.cat.default, (outs, -1), {}) if bidirectional else outs[0]
+            node = builder.emit("ir.recurrent_layer", (*builder.to_node((x, h, *weights)), kind, bool(direction)))
+            outs.append(builder._results(node, node.spec)[0])
+            lasts.append(builder.record(_aten.select.int, (outs[-1], 0, 0 if direction else -1), {}))
+        x = builder.record(_aten.cat.default, (outs, -1), {}) if bidirectional else outs[0]
         if dropout and train and layer + 1 < num_layers:
-            x = record_call(recorder, torch.dropout, (x, dropout, True), {})
-    last = recorder.record(_aten.stack.default, (lasts, 0), {})
-    return recorder.record(_aten.transpose_.default, (x, 0, 1), {}) if batch_first else x, last
+            x = record_call(builder, torch.dropout, (x, dropout, True), {})
+    last = builder.record(_aten.stack.default, (lasts, 0), {})
+    return builder.record(_aten.transpose_.default, (x, 0, 1), {}) if batch_first else x, last
 
 
-def _fits(recorder: Recorder, kind: str, x: TracedTensor, hx: TracedTensor, params: Sequence[TracedTensor],
+def _fits(builder: GraphBuilder, kind: str, x: TracedTensor, hx: TracedTensor, params: Sequence[TracedTensor],
           layers: int, directions: int, each: int) -> bool:
     """Whether sizes and dtypes are those of layers that eager runs."""
     width = hx.shape[2]
     gates = width * 3 if kind == "gru" else width
     if len(params) != layers * each or x.dtype not in (torch.float32, torch.float64) or type(width) is not int or \
-            not recorder.sizes.equal(hx.shape[0], layers, "states of a recurrent layer") or \
-            recorder.sizes.equal(x.shape[0], 0, "length of a sequence"):
+            not builder.sizes.equal(hx.shape[0], layers, "states of a recurrent layer") or \
+            builder.sizes.equal(x.shape[0], 0, "length of a sequence"):
         return False
     for number in range(layers):
         wide = x.shape[2] if number < directions else width * directions
         own = params[number * each:][:each]
         shapes = [(gates, wide), (gates, width), (gates,), (gates,)]
-        if not all(len(p.shape) == len(s) and all(recorder.sizes.equal(a, b, "weights of a recurrent layer")
+        if not all(len(p.shape) == len(s) and all(builder.sizes.equal(a, b, "weights of a recurrent layer")
                    for a, b in zip(p.shape, s, strict=True)) for p, s in zip(own, shapes, strict=False)):
             return False
     return True

@@ -21,55 +21,56 @@ from jitpy.ir.ops.registered import body_of, definition_of, has_python_body, has
 from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...interpreter.calls import call, from_payload, record, recording, to_payload
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...polyfills import autograd
 from ...values.base import ConstValue, DictValue, ListValue, ObjectValue, TensorValue, TupleValue, Value
 
 Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
 
 
-def call_operator(ex: Executor, fn: Operator, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Call an operator that is not torch's own."""
     overloads = [fn] if isinstance(fn, torch._ops.OpOverload) else [getattr(fn, name) for name in fn.overloads()]
     for overload in overloads:
         registered = registration_of(overload)
         if registered:
-            ex.recorder.guards.add(constant(torch, "torch"), "python", registered, f"what is registered for {overload}")
-        if _would_see_changes(ex, definition_of(overload)):
+            interp.builder.guards.add(constant(torch, "torch"), "python", registered,
+                                      f"what is registered for {overload}")
+        if _would_see_changes(interp, definition_of(overload)):
             raise GraphBreak("unsupported_call", f"{fn}, whose kernel reads what was changed before")
     body = body_of(overloads[0])
-    if body is not None and not _needs_grad(ex, args, kwargs):
-        return call(ex, ex.world.const_object(body), args, kwargs)
+    if body is not None and not _needs_grad(interp, args, kwargs):
+        return call(interp, interp.context.const_object(body), args, kwargs)
     has_body = any(map(has_python_body, overloads))
     if not has_body and not any(map(has_python_gradient, overloads)):
-        return record(ex, fn, args, kwargs)
-    needs_grad = _needs_grad(ex, args, kwargs)
+        return record(interp, fn, args, kwargs)
+    needs_grad = _needs_grad(interp, args, kwargs)
     if not has_body and not needs_grad:
-        return record(ex, fn, args, kwargs)
+        return record(interp, fn, args, kwargs)
     definition, schema = definition_of(overloads[0]), overloads[0]._schema
     if len(overloads) > 1 or schema.is_mutable or any(a.kwarg_only for a in schema.arguments) or any(
         "List[" in str(value.type) for value in (*schema.arguments, *schema.returns)
     ):
         raise _refusal(fn)
-    bound = _bound(ex, schema, args, kwargs)
+    bound = _bound(interp, schema, args, kwargs)
     if bound is None:
-        return record(ex, fn, args, kwargs)  # eager refuses
+        return record(interp, fn, args, kwargs)  # eager refuses
     if has_body:
-        return _whole(ex, overloads[0], bound, needs_grad)
-    if definition is None or ex.sync_depth > ex.ordinary_depth:
+        return _whole(interp, overloads[0], bound, needs_grad)
+    if definition is None or interp.sync_depth > interp.ordinary_depth:
         raise _refusal(fn)
     count = len(bound)
     while count and _is_default(bound[count - 1], schema.arguments[count - 1]):
         count -= 1
-    known = [ex.world.const_object(one) for one in (autograd.registered, overloads[0], definition, count)]
-    return call(ex, known[0], [*known[1:], *bound], {})
+    known = [interp.context.const_object(one) for one in (autograd.registered, overloads[0], definition, count)]
+    return call(interp, known[0], [*known[1:], *bound], {})
 
 
 def _is_default(value: Value, argument: Any) -> bool:
     return argument.has_default_value() and isinstance(value, ConstValue) and value.value == argument.default_value
 
 
-def _would_see_changes(ex: Executor, definition: Any) -> bool:
+def _would_see_changes(interp: Interpreter, definition: Any) -> bool:
     """Whether the Python kernel of an operator names something that the program has changed so far, or prints behind
     what the program has printed: the program's changes are made behind the graph."""
     if definition is None:
@@ -78,29 +79,29 @@ def _would_see_changes(ex: Executor, definition: Any) -> bool:
         if not isinstance(kernel, types.FunctionType):
             continue
         names = set(_names(kernel.__code__))
-        if ex.host_calls and not names.isdisjoint(_SPEAK) or _is_written(ex, kernel.__globals__, names):
+        if interp.host_calls and not names.isdisjoint(_SPEAK) or _is_written(interp, kernel.__globals__, names):
             return True
         space, cells = kernel.__globals__, inspect.getclosurevars(kernel).nonlocals
-        if any(_is_changed(ex, one) for one in (*(space[n] for n in names if n in space), *cells.values())):
+        if any(_is_changed(interp, one) for one in (*(space[n] for n in names if n in space), *cells.values())):
             return True
     return False
 
 
-def _is_written(ex: Executor, space: dict[str, Any], names: set[str]) -> bool:
+def _is_written(interp: Interpreter, space: dict[str, Any], names: set[str]) -> bool:
     """Whether the program has written to a global variable."""
-    value = ex.world._by_id.get(id(space))
+    value = interp.context._by_id.get(id(space))
     return isinstance(value, DictValue) and any(
         (key.value if isinstance(key, ConstValue) else key) in names for key, _ in value.log)
 
 
-def _is_changed(ex: Executor, one: Any) -> bool:
-    value = ex.world._by_id.get(id(one))
+def _is_changed(interp: Interpreter, one: Any) -> bool:
+    value = interp.context._by_id.get(id(one))
     if isinstance(value, TensorValue):
         return value.traced.storage.generation > 0
     if value is None:
         return False
     attrs = value.attrs if isinstance(value, ObjectValue) else None
-    return ex.world.has_changed(value) or attrs is not None and ex.world.has_changed(attrs)
+    return interp.context.has_changed(value) or attrs is not None and interp.context.has_changed(attrs)
 
 
 #: how kernels say something
@@ -119,7 +120,7 @@ def _refusal(fn: Operator) -> GraphBreak:
     return GraphBreak("autograd", f"{fn}, whose body or gradient is Python of the program's")
 
 
-def _bound(ex: Executor, schema: Any, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
+def _bound(interp: Interpreter, schema: Any, args: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
     """All arguments in order; None where the call does not fit."""
     given = dict(zip([a.name for a in schema.arguments], args, strict=False))
     if len(args) > len(schema.arguments) or any(name in given for name in kwargs):
@@ -130,32 +131,32 @@ def _bound(ex: Executor, schema: Any, args: list[Value], kwargs: dict[str, Value
         if argument.name in given:
             bound.append(given.pop(argument.name))
         elif argument.has_default_value():
-            bound.append(ex.world.const_object(argument.default_value))
+            bound.append(interp.context.const_object(argument.default_value))
         else:
             return None
     return None if given else bound
 
 
-def _whole(ex: Executor, overload: torch._ops.OpOverload, bound: list[Value], needs_grad: bool) -> Value:
+def _whole(interp: Interpreter, overload: torch._ops.OpOverload, bound: list[Value], needs_grad: bool) -> Value:
     """A composite operator as a node of its own."""
     if needs_grad or [str(value.type) for value in overload._schema.returns] != ["Tensor"]:
         raise _refusal(overload)
-    recorder = ex.recorder
-    with recording(ex, str(overload)):
-        args = tuple(to_payload(ex, value) for value in bound)
+    builder = interp.builder
+    with recording(interp, str(overload)):
+        args = tuple(to_payload(interp, value) for value in bound)
         try:
-            if table.aliasing(table.get(overload), recorder.sizes, recorder.to_node(args), {}) != "copy":
+            if table.aliasing(table.get(overload), builder.sizes, builder.to_node(args), {}) != "copy":
                 raise _refusal(overload)
-            return from_payload(ex, recorder.record(overload, args, {}))
+            return from_payload(interp, builder.record(overload, args, {}))
         except NotCovered:
             raise _refusal(overload) from None
 
 
-def _needs_grad(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> bool:
-    return ex.recorder.state.grad_enabled and any(_requires_grad(ex, v) for v in (*args, *kwargs.values()))
+def _needs_grad(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    return interp.builder.state.grad_enabled and any(_requires_grad(interp, v) for v in (*args, *kwargs.values()))
 
 
-def _requires_grad(ex: Executor, value: Value) -> bool:
+def _requires_grad(interp: Interpreter, value: Value) -> bool:
     if isinstance(value, (ListValue, TupleValue)):
-        return any(_requires_grad(ex, ex.world.force(item)) for item in value.items)
+        return any(_requires_grad(interp, interp.context.force(item)) for item in value.items)
     return isinstance(value, TensorValue) and value.traced.spec.requires_grad

@@ -17,7 +17,7 @@ from ...capture.traced import TracedScalar, TracedTensor, Uncapturable, UserErro
 from .known_numbers import known_result, pinned_arguments, real_power
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 _Base = torch._C.TensorBase
@@ -90,21 +90,21 @@ REAL_POWER = Op("py.real_pow", real_power, kind="host")
 SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 
 
-def record_scalar_op(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """See `Recorder.scalar_op`. Where a function cannot be part of the graph (the type of its result depends on the
+def record_scalar_op(builder: GraphBuilder, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """See `GraphBuilder.scalar_op`. Where a function cannot be part of the graph (the type of its result depends on the
     numbers, it raises), known numbers are taken at their values and the result is a plain number; otherwise
     Uncapturable."""
-    hint = recorder.sizes.hint
+    hint = builder.sizes.hint
     try:
         known = known_result(function, args, hint)
-        return TracedScalar(_scalar_node(recorder, function, args), known)
+        return TracedScalar(_scalar_node(builder, function, args), known)
     except (Uncapturable, ArithmeticError, ValueError, TypeError):
         if not all(_is_known(arg) for arg in args):
             raise
     name = getattr(function, "__name__", str(function))
-    what = f"{name}() of a number, {recorder.loc}"
-    numbers = [recorder.sizes.specialize(a, what) if isinstance(a, sympy.Basic) else a for a in args]
-    numbers = pinned_arguments(recorder, numbers, what) or numbers
+    what = f"{name}() of a number, {builder.loc}"
+    numbers = [builder.sizes.specialize(a, what) if isinstance(a, sympy.Basic) else a for a in args]
+    numbers = pinned_arguments(builder, numbers, what) or numbers
     try:
         return function(*numbers)
     except Exception as error:
@@ -115,7 +115,7 @@ def _is_known(arg: Any) -> bool:
     return arg.known is not None if type(arg) is TracedScalar else type(arg) in SAMPLES or isinstance(arg, sympy.Basic)
 
 
-def _scalar_node(recorder: Recorder, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+def _scalar_node(builder: GraphBuilder, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
     op = _OPS.get(function)
     name = getattr(function, "__name__", str(function))
     if op is None:
@@ -141,8 +141,8 @@ def _scalar_node(recorder: Recorder, function: Callable[..., Any], args: tuple[A
         kind = type(function(*samples))
     except (TypeError, ZeroDivisionError, ValueError) as error:
         raise Uncapturable("exception", str(error)) from error
-    return recorder.graph.add(
-        op, recorder.to_node(args), {}, ScalarSpec(kind), recorder.loc, grad_enabled=recorder.state.grad_enabled
+    return builder.graph.add(
+        op, builder.to_node(args), {}, ScalarSpec(kind), builder.loc, grad_enabled=builder.state.grad_enabled
     )
 
 
@@ -184,63 +184,63 @@ def kind_of(dtype: torch.dtype) -> type:
     return complex if dtype.is_complex else int
 
 
-def item(recorder: Recorder, self: TracedTensor) -> Any:
+def item(builder: GraphBuilder, self: TracedTensor) -> Any:
     """`self.item()`: a number that the graph computes, or one that is known already."""
-    if not recorder.sizes.equal(self.spec.numel, 1, "item()"):
+    if not builder.sizes.equal(self.spec.numel, 1, "item()"):
         raise UserError(
-            RuntimeError(f"a Tensor with {recorder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar")
+            RuntimeError(f"a Tensor with {builder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar")
         )
-    node = recorder.node(self)
-    known = known_number(recorder.sizes, node)
+    node = builder.node(self)
+    known = known_number(builder.sizes, node)
     if known is not None:
         return known
     if self.dtype is torch.uint64:
         raise Uncapturable("unsupported_value", "a number of a uint64 tensor: kernels take those of int64")
-    found = recorder.items.get(node)
+    found = builder.items.get(node)
     if found is None:
-        found = recorder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
-        recorder.items[node] = found
-        recorder._journal.append(lambda: recorder.items.pop(node))
+        found = builder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
+        builder.items[node] = found
+        builder._journal.append(lambda: builder.items.pop(node))
     return found
 
 
 def _number(kind: type) -> Callable[..., Any]:
-    def handler(recorder: Recorder, self: TracedTensor) -> Any:
-        if not recorder.sizes.equal(self.spec.numel, 1, f"{kind.__name__}()"):
+    def handler(builder: GraphBuilder, self: TracedTensor) -> Any:
+        if not builder.sizes.equal(self.spec.numel, 1, f"{kind.__name__}()"):
             raise UserError(ValueError("only one element tensors can be converted to Python scalars"))
-        found = item(recorder, self)
+        found = item(builder, self)
         if type(found) in SAMPLES:
             try:
                 return kind(found)
             except (TypeError, ValueError, OverflowError) as error:
                 raise UserError(error) from None
         is_kind = kind is (found.kind if type(found) is TracedScalar else int)
-        return found if is_kind else record_scalar_op(recorder, kind, (found,))
+        return found if is_kind else record_scalar_op(builder, kind, (found,))
 
     return handler
 
 
-def _truth(recorder: Recorder, self: TracedTensor) -> Any:
+def _truth(builder: GraphBuilder, self: TracedTensor) -> Any:
     count = self.spec.numel
-    if not recorder.sizes.equal(count, 1, "bool()"):
-        what = "no values" if recorder.sizes.equal(count, 0, "bool()") else "more than one value"
+    if not builder.sizes.equal(count, 1, "bool()"):
+        what = "no values" if builder.sizes.equal(count, 0, "bool()") else "more than one value"
         raise UserError(RuntimeError(f"Boolean value of Tensor with {what} is ambiguous"))
-    return _number(bool)(recorder, self)
+    return _number(bool)(builder, self)
 
 
-def _as_index(recorder: Recorder, self: TracedTensor) -> Any:
+def _as_index(builder: GraphBuilder, self: TracedTensor) -> Any:
     dtype = self.dtype
-    if dtype.is_floating_point or dtype.is_complex or not recorder.sizes.equal(self.spec.numel, 1, "an index"):
+    if dtype.is_floating_point or dtype.is_complex or not builder.sizes.equal(self.spec.numel, 1, "an index"):
         raise UserError(TypeError("only integer tensors of a single element can be converted to an index"))
-    return _number(int)(recorder, self)
+    return _number(int)(builder, self)
 
 
 #: Elements of a tensor that `tolist()` makes numbers of.
 _LIST_LIMIT = 1024
 
 
-def _tolist(recorder: Recorder, self: TracedTensor) -> Any:
-    if recorder.state.transforms:
+def _tolist(builder: GraphBuilder, self: TracedTensor) -> Any:
+    if builder.state.transforms:
         raise Uncapturable("transform", "tolist() in a function that is transformed")
     shape = self.shape
     if not all(type(s) is int for s in shape):
@@ -248,12 +248,12 @@ def _tolist(recorder: Recorder, self: TracedTensor) -> Any:
     if self.spec.numel > _LIST_LIMIT:
         raise Uncapturable("unsupported_call", f"tolist() of {self.spec.numel} elements")
     if not shape:
-        return item(recorder, self)
-    return [_tolist(recorder, recorder.record(_aten.select.int, (self, 0, i), {})) for i in range(shape[0])]
+        return item(builder, self)
+    return [_tolist(builder, builder.record(_aten.select.int, (self, 0, i), {})) for i in range(shape[0])]
 
 
-def _is_nonzero(recorder: Recorder, input: TracedTensor) -> Any:
-    return _truth(recorder, input)
+def _is_nonzero(builder: GraphBuilder, input: TracedTensor) -> Any:
+    return _truth(builder, input)
 
 
 scalar_methods: dict[Any, Callable[..., Any]] = {

@@ -16,7 +16,7 @@ from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...interpreter.calls import builtin, record, recording
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import FunctionValue, ListValue, TensorValue, TupleValue, Value, const
 from .higher_order import _bind, _items, _leaves, _refusal, _structure, state_of, structured
 
@@ -34,44 +34,44 @@ _RUNS = _codes_in(_scan.scan) | _codes_in(_map.map)
 
 
 @builtin(_maybe_compile_and_run_fn)
-def compile_and_run(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def compile_and_run(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Torch compiles such a function as a whole: here it is called. Where that breaks the graph, torch gets all of it:
     its operators do not check by themselves what they are given."""
     if not isinstance(args[0], FunctionValue) or args[0].code not in _RUNS:
         raise _refusal("torch compiles it as a whole")
-    outer, depth, ex.ordinary_depth = ex.ordinary_depth, len(ex.frames), ex.sync_depth + 1
+    outer, depth, interp.ordinary_depth = interp.ordinary_depth, len(interp.frames), interp.sync_depth + 1
     try:
-        return ex.call_sync(args[0], args[1:], kwargs)
+        return interp.call_sync(args[0], args[1:], kwargs)
     except GraphBreak as error:
-        del ex.frames[depth:]
+        del interp.frames[depth:]
         raise _refusal(str(error)) from None
     finally:
-        ex.ordinary_depth = outer
+        interp.ordinary_depth = outer
 
 
 @builtin(_scan.scan_op)
-def scan(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def scan(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = _bind(("combine_fn", "init", "xs", "additional_inputs"), args, kwargs)
-    carry = _items(ex, given["init"])
+    carry = _items(interp, given["init"])
     specs = [_kind(value) for value in carry]
     steps: list[Value] = []
     last: Value = const(None)
-    for slices in _slices(ex, given["xs"]):
-        parts = _items(ex, _step(ex, given["combine_fn"], [*carry, *slices]))
+    for slices in _slices(interp, given["xs"]):
+        parts = _items(interp, _step(interp, given["combine_fn"], [*carry, *slices]))
         if len(parts) != 2:
             raise _refusal("a step of a scan that returns no pair")
-        last, carry = parts[0], list(_leaves(ex, parts[0]))
+        last, carry = parts[0], list(_leaves(interp, parts[0]))
         if [_kind(value) for value in carry] != specs:
             raise _refusal("a step of a scan that returns another carry than it takes")
         steps.append(parts[1])
-    return TupleValue([last, _stacked(ex, steps)])
+    return TupleValue([last, _stacked(interp, steps)])
 
 
 @builtin(_map.map_impl)
-def over_rows(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def over_rows(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = _bind(("f", "xs", "pos_args"), args, kwargs)
-    others = _items(ex, given["pos_args"])
-    return _stacked(ex, [_step(ex, given["f"], [*slices, *others]) for slices in _slices(ex, given["xs"])])
+    others = _items(interp, given["pos_args"])
+    return _stacked(interp, [_step(interp, given["f"], [*slices, *others]) for slices in _slices(interp, given["xs"])])
 
 
 def _kind(value: Value) -> Any:
@@ -81,43 +81,43 @@ def _kind(value: Value) -> Any:
     return spec.shape, spec.dtype, spec.device
 
 
-def _slices(ex: Executor, xs: Value) -> list[list[Value]]:
+def _slices(interp: Interpreter, xs: Value) -> list[list[Value]]:
     """For each step the parts of all tensors."""
-    tensors = _items(ex, xs)
+    tensors = _items(interp, xs)
     if not tensors or not all(isinstance(value, TensorValue) for value in tensors):
         raise _refusal("steps over what is no tensor")
     count = tensors[0].traced.spec.shape[0]  # type: ignore[attr-defined]
     if type(count) is not int or count > STEP_LIMIT:
         raise _refusal(f"more than {STEP_LIMIT} steps, or a number of them that changes")
-    return [[record(ex, torch.Tensor.select, [value, const(0), const(k)], {}) for value in tensors]
+    return [[record(interp, torch.Tensor.select, [value, const(0), const(k)], {}) for value in tensors]
             for k in range(count)]
 
 
-def _step(ex: Executor, fn: Value, args: list[Value]) -> Value:
+def _step(interp: Interpreter, fn: Value, args: list[Value]) -> Value:
     """The result of one call, which has no side effect, and new tensors."""
-    known = {value.traced.storage: value.traced.storage.generation for value in ex.world.tensors.values()}
-    before = state_of(ex)
-    result = ex.call_sync(fn, args, {})
-    if state_of(ex) != before or any(storage.generation != count for storage, count in known.items()):
+    known = {value.traced.storage: value.traced.storage.generation for value in interp.context.tensors.values()}
+    before = state_of(interp)
+    result = interp.call_sync(fn, args, {})
+    if state_of(interp) != before or any(storage.generation != count for storage, count in known.items()):
         raise _refusal("a function with a side effect")
     made: list[TracedTensor] = []
-    _structure(ex, result, made)
+    _structure(interp, result, made)
     storages = {tensor.storage for tensor in made}
     if len(storages) != len(made) or not storages.isdisjoint(known) or any(s.input is not None for s in storages):
         raise _refusal("a result that shares memory with another tensor")
     return result
 
 
-def _stacked(ex: Executor, steps: list[Value]) -> Value:
+def _stacked(interp: Interpreter, steps: list[Value]) -> Value:
     """The results of all steps as one, in their structure."""
     columns: list[list[TracedTensor]] = []
     structures = []
     for step in steps:
         columns.append([])
-        structures.append(_structure(ex, step, columns[-1]))
+        structures.append(_structure(interp, step, columns[-1]))
     if any(structure != structures[0] for structure in structures):
         raise _refusal("steps that return different things")
-    with recording(ex, "torch.stack"):
-        made = [record(ex, torch.stack, [ListValue([ex.world.tensor_value(t) for t in column])], {})
+    with recording(interp, "torch.stack"):
+        made = [record(interp, torch.stack, [ListValue([interp.context.tensor_value(t) for t in column])], {})
                 for column in zip(*columns, strict=True)]
-    return structured(ex, structures[0], made)
+    return structured(interp, structures[0], made)

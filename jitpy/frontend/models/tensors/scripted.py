@@ -19,7 +19,7 @@ from .... import config
 from ....ir.algebra import sympy
 from ...breaks import GraphBreak
 from ...interpreter.calls import as_int, call, record
-from ...interpreter.interpreter import Executor, TracedException
+from ...interpreter.interpreter import Interpreter, TracedException
 from ...interpreter.operators import binary, compare, length, truth, unary
 from ...values.base import ConstValue, ListValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 
@@ -45,12 +45,12 @@ _MEANT: dict[str, dict[int, Any]] = {
 
 
 
-def _applied(function: Any, name: str) -> Callable[[Executor, list[Value]], Value]:
-    return lambda ex, operands: function(ex, name, *operands)
+def _applied(function: Any, name: str) -> Callable[[Interpreter, list[Value]], Value]:
+    return lambda interp, operands: function(interp, name, *operands)
 
 
 #: nodes on numbers that do what Python does, where ints have less than 64 bits
-_NUMBERS: dict[str, Callable[[Executor, list[Value]], Value]] = {
+_NUMBERS: dict[str, Callable[[Interpreter, list[Value]], Value]] = {
     **{f"aten::{node}.{kinds}": _applied(binary, name)
        for node, name in (("add", "ADD"), ("sub", "SUBTRACT"), ("mul", "MULTIPLY"))
        for kinds in ("int", "float", "int_float", "float_int")},
@@ -66,12 +66,12 @@ _NUMBERS: dict[str, Callable[[Executor, list[Value]], Value]] = {
 _SYMBOLIC_LIMIT = 2**31
 
 
-def call_scripted(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_scripted(interp: Interpreter, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A call of a `torch.jit.ScriptFunction`, recorded op by op."""
-    obj = ex.world.pin(fn)
-    if ex.recorder.state.autocast_enabled:
+    obj = interp.context.pin(fn)
+    if interp.builder.state.autocast_enabled:
         raise GraphBreak("unsupported_call", "a function of TorchScript, which has an autocast of its own")
-    script = _Script(ex, f"{obj.name} in TorchScript")
+    script = _Script(interp, f"{obj.name} in TorchScript")
     try:
         graph = obj.inlined_graph
         results = script.run(graph, list(graph.inputs()), script.arguments(obj.schema.arguments, args, kwargs))
@@ -83,8 +83,8 @@ def call_scripted(ex: Executor, fn: PyValue, args: list[Value], kwargs: dict[str
 class _Script:
     """One call: the Values of the graph's values."""
 
-    def __init__(self, ex: Executor, name: str) -> None:
-        self.ex = ex
+    def __init__(self, interp: Interpreter, name: str) -> None:
+        self.interp = interp
         self.name = name
         self.values: dict[str, Value] = {}
         #: how many nodes were traced
@@ -132,10 +132,10 @@ class _Script:
     def number(self, value: Value) -> Value:
         """A value that may be an int, which has 64 bits here whatever comes in other calls."""
         if isinstance(value, SymValue):
-            sizes, limit = self.ex.world.sizes, _SYMBOLIC_LIMIT
+            sizes, limit = self.interp.context.sizes, _SYMBOLIC_LIMIT
             if sizes.decide(sympy.And(value.expr < limit, value.expr > -limit), self.name):
                 return value
-            value = ConstValue(self.ex.world.specialize(value.expr, self.name))
+            value = ConstValue(self.interp.context.specialize(value.expr, self.name))
         if isinstance(value, ScalarValue) and value.cls is int:
             raise self.refuse("an int that the graph computes")
         if isinstance(value, ConstValue) and type(value.value) is int and not -(2**63) <= value.value < 2**63:
@@ -149,9 +149,9 @@ class _Script:
         values = self.values
         values.update((parameter.debugName(), value) for parameter, value in zip(parameters, arguments, strict=True))
         for node in block.nodes():
-            self.ex.total += 1
+            self.interp.total += 1
             self.ran += 1
-            if self.ex.total > config.unroll_limit and self.ex.is_too_long(self.ran):
+            if self.interp.total > config.unroll_limit and self.interp.is_too_long(self.ran):
                 raise GraphBreak("too_long", f"more than {config.unroll_limit} instructions", tail=True)
             found = self.node(node, [values[i.debugName()] for i in node.inputs() if i.debugName() in values])
             values.update(zip((output.debugName() for output in node.outputs()), found, strict=True))
@@ -162,7 +162,7 @@ class _Script:
         if kind == "prim::Constant":
             return [self.constant(node.output().toIValue())]
         if kind == "prim::If":
-            taken = list(node.blocks())[0 if truth(self.ex, inputs[0]) else 1]
+            taken = list(node.blocks())[0 if truth(self.interp, inputs[0]) else 1]
             return self.run(taken, [], [])
         if kind == "prim::Loop":
             return self.loop(node, inputs)
@@ -174,7 +174,7 @@ class _Script:
             raise self.refuse(f"a node {kind}")
         name = schema[: schema.index("(")]
         if name in _NUMBERS:
-            return [self.number(_NUMBERS[name](self.ex, [self.number(value) for value in inputs]))]
+            return [self.number(_NUMBERS[name](self.interp, [self.number(value) for value in inputs]))]
         special = _SPECIAL.get(name)
         if special is not None:
             return special(self, node, inputs)
@@ -182,10 +182,10 @@ class _Script:
 
     def loop(self, node: Any, inputs: list[Value]) -> list[Value]:
         """`prim::Loop(most, condition, *carried)`: the block takes a counter and gives the next condition."""
-        most, carried = as_int(self.ex, inputs[0], self.name), inputs[2:]
+        most, carried = as_int(self.interp, inputs[0], self.name), inputs[2:]
         (block,) = node.blocks()
         condition, i = inputs[1], 0
-        while i < most and truth(self.ex, condition):
+        while i < most and truth(self.interp, condition):
             condition, *carried = self.run(block, list(block.inputs()), [ConstValue(i), *carried])
             i += 1
         return carried
@@ -207,7 +207,7 @@ class _Script:
                 kwargs[declared.name] = value
             else:
                 args.append(value)
-        result = record(self.ex, found, args, kwargs)
+        result = record(self.interp, found, args, kwargs)
         return list(result.items) if len(found._schema.returns) > 1 else [result]  # type: ignore[attr-defined]
 
     def meant(self, value: Value, by: dict[int, Any]) -> Value:
@@ -216,7 +216,7 @@ class _Script:
             return value
         if not isinstance(value, ConstValue) or value.value not in by:
             raise self.refuse("a dtype, layout or memory format that is not known")
-        return self.ex.world.const_object(by[value.value])
+        return self.interp.context.const_object(by[value.value])
 
 
 def _is_none(value: Value) -> bool:
@@ -257,7 +257,7 @@ def _tuple(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 
 @_special("prim::ListUnpack", "prim::TupleUnpack")
 def _unpack(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    items = [script.ex.world.force(item) for item in inputs[0].items]  # type: ignore[attr-defined]
+    items = [script.interp.context.force(item) for item in inputs[0].items]  # type: ignore[attr-defined]
     if len(items) != node.outputsSize():
         raise script.refuse("a list of another length is unpacked")
     return items
@@ -282,13 +282,13 @@ def _is(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 
 @_special("aten::__not__")
 def _not(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    return [ConstValue(not truth(script.ex, inputs[0]))]
+    return [ConstValue(not truth(script.interp, inputs[0]))]
 
 
 @_special("aten::div.int", "aten::div.float")
 def _div(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
     """TorchScript divides floats: as Python does, for ints that are floats, and but for zeros."""
-    a, b = (script.ex.world.specialize(i.expr, script.name) if isinstance(i, SymValue) else i.value
+    a, b = (script.interp.context.specialize(i.expr, script.name) if isinstance(i, SymValue) else i.value
             if isinstance(i, ConstValue) else None for i in inputs)
     if a is None or not b or abs(a) >= 2**53 or abs(b) >= 2**53 or not math.isfinite(a / b):
         raise script.refuse("a division of numbers that are not known")
@@ -298,30 +298,30 @@ def _div(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 @_special("prim::min.int", "prim::max.int")
 def _extremum(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
     function = min if node.kind() == "prim::min" else max
-    return [script.number(call(script.ex, script.ex.world.const_object(function), inputs, {}))]
+    return [script.number(call(script.interp, script.interp.context.const_object(function), inputs, {}))]
 
 
 @_special("aten::size")
 def _size(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    sizes = record(script.ex, torch.Tensor.size, inputs, {})
+    sizes = record(script.interp, torch.Tensor.size, inputs, {})
     if not isinstance(sizes, TupleValue):
         return [sizes]
-    return [ListValue([script.ex.world.force(item) for item in sizes.items])]
+    return [ListValue([script.interp.context.force(item) for item in sizes.items])]
 
 
 @_special("aten::dim")
 def _dim(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    return [record(script.ex, torch.Tensor.dim, inputs, {})]
+    return [record(script.interp, torch.Tensor.dim, inputs, {})]
 
 
 @_special("aten::numel")
 def _numel(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    return [record(script.ex, torch.Tensor.numel, inputs, {})]
+    return [record(script.interp, torch.Tensor.numel, inputs, {})]
 
 
 @_special("aten::len.t", "aten::len.Tensor")
 def _len(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    return [length(script.ex, inputs[0])]
+    return [length(script.interp, inputs[0])]
 
 
 @_special("aten::__getitem__.t")
@@ -329,7 +329,7 @@ def _getitem(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
     items, key = inputs[0].items, inputs[1]  # type: ignore[attr-defined]
     if not isinstance(key, ConstValue) or not -len(items) <= operator.index(key.value) < len(items):
         raise script.refuse("an index that is not known")
-    return [script.ex.world.force(items[key.value])]
+    return [script.interp.context.force(items[key.value])]
 
 
 @_special("prim::dtype")
@@ -341,5 +341,5 @@ def _dtype(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 @_special("aten::tensor.int", "aten::tensor.float", "aten::tensor.bool")
 def _tensor(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
     number, dtype, device, grad = inputs
-    return [record(script.ex, torch.tensor, [number],
+    return [record(script.interp, torch.tensor, [number],
                    {"dtype": script.meant(dtype, DTYPES), "device": device, "requires_grad": grad})]

@@ -13,7 +13,7 @@ import torch
 from ....ir.algebra import sympy
 from ...breaks import GraphBreak
 from ...interpreter.calls import builtin, recording, to_payload
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import ConstValue, ScalarValue, SymValue, TensorValue, Value
 from .checked_values import require_all
 from .computed_sizes import require_truth, size_of
@@ -21,10 +21,10 @@ from .computed_sizes import require_truth, size_of
 _NONE = ConstValue(None)
 
 
-def _require(ex: Executor, condition: Value, what: str) -> Value:
+def _require(interp: Interpreter, condition: Value, what: str) -> Value:
     if isinstance(condition, ScalarValue) and condition.cls is bool:
-        with recording(ex, what):
-            holds = require_truth(ex.recorder, condition.traced, True, f"{what} at {ex.loc()}")
+        with recording(interp, what):
+            holds = require_truth(interp.builder, condition.traced, True, f"{what} at {interp.loc()}")
     elif isinstance(condition, ConstValue) and type(condition.value) is bool:
         holds = condition.value
     else:
@@ -35,11 +35,11 @@ def _require(ex: Executor, condition: Value, what: str) -> Value:
 
 
 def _check(name: str) -> Any:
-    def handler(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
         condition = args[0] if args else kwargs.get("cond")
         if condition is None or len(args) + len(kwargs) > 2:
             raise GraphBreak("unsupported_call", name)
-        return _require(ex, condition, name)
+        return _require(interp, condition, name)
 
     return handler
 
@@ -54,14 +54,14 @@ def _check_all(function: Any, position: int) -> None:
     what = f"torch.{function.__name__}"
 
     @builtin(function)
-    def check(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def check(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
         condition = args[position] if len(args) > position else kwargs.get("cond")
         if not isinstance(condition, TensorValue) or condition.traced.dtype is not torch.bool:
             raise GraphBreak("unsupported_call", f"{what} of no tensor of truth values")
         if len(args) + len(kwargs) not in (position + 1, position + 2):
             raise GraphBreak("unsupported_call", what)
-        with recording(ex, what):
-            require_all(ex.recorder, condition.traced, f"{what} at {ex.loc()}")
+        with recording(interp, what):
+            require_all(interp.builder, condition.traced, f"{what} at {interp.loc()}")
         return _NONE
 
 
@@ -70,22 +70,22 @@ _check_all(torch._check_tensor_all_with, 1)
 
 
 @builtin(torch._check_is_size)
-def _check_is_size(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _check_is_size(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     what = "torch._check_is_size"
     if len(args) not in (1, 2) or set(kwargs) - {"message", "max"}:
         raise GraphBreak("unsupported_call", what)
     number = args[0]
-    limit = to_payload(ex, kwargs["max"]) if "max" in kwargs else None
+    limit = to_payload(interp, kwargs["max"]) if "max" in kwargs else None
     if isinstance(number, ScalarValue) and number.cls is int:
-        with recording(ex, what):
-            size = size_of(ex.recorder, number.traced)
+        with recording(interp, what):
+            size = size_of(interp.builder, number.traced)
     elif isinstance(number, SymValue) or isinstance(number, ConstValue) and type(number.value) is int:
-        size = to_payload(ex, number)
+        size = to_payload(interp, number)
     else:
         raise GraphBreak("unsupported_call", f"{what} of {number.describe()}")
     relations: list[Any] = [sympy.Ge(size, 0)]
     if limit is not None:
         relations.append(sympy.Le(size, limit))
-    if not all(ex.world.sizes.require(relation, f"{what} at {ex.loc()}") for relation in relations):
+    if not all(interp.context.sizes.require(relation, f"{what} at {interp.loc()}") for relation in relations):
         raise GraphBreak("exception", what, tail=True)
     return _NONE

@@ -1,7 +1,7 @@
 """The modes of torch as the traced program sees them, and the functions that read and set them.
 
 `TorchState` starts as a copy of the process's modes, under a guard; setting a mode while tracing changes the copy
-only, and the executor replays what changed.
+only, and the interpreter replays what changed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TorchState:
     told, None for nothing), device_contexts (of `with torch.device(...)`), autocast (device type -> AutocastState),
     autocast_cache_enabled, autocast_nesting, hooks_registered, attention.
 
-    `initial` is the state at the start of the frame, `changes()` what the executor has to replay.
+    `initial` is the state at the start of the frame, `changes()` what the interpreter has to replay.
     """
 
     def __init__(self, guards: GuardSet, journal: list[Callable[[], None]]) -> None:
@@ -221,7 +221,7 @@ def current_state_guard() -> TorchStateGuard:
     )
 
 
-# -- functions that read or set modes: (recorder, args, kwargs) -> payload
+# -- functions that read or set modes: (graph builder, args, kwargs) -> payload
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -239,7 +239,7 @@ def _handles(*functions: Any) -> Callable[[Handler], Handler]:
 
 def _constant(value: Any, *functions: Any) -> None:
     for function in functions:
-        torch_state_functions[function] = lambda recorder, args, kwargs: value
+        torch_state_functions[function] = lambda builder, args, kwargs: value
 
 
 def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, default: Any = None) -> Any:
@@ -247,38 +247,38 @@ def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, d
 
 
 @_handles(torch.is_grad_enabled)
-def _is_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
-    recorder.state.grad_questions += 1
-    return recorder.state.grad_enabled
+def _is_grad_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
+    builder.state.grad_questions += 1
+    return builder.state.grad_enabled
 
 
 @_handles(torch._C._set_grad_enabled)
-def _set_grad_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+def _set_grad_enabled(builder: Any, args: Any, kwargs: Any) -> None:
     enabled = args[0]
     if not isinstance(enabled, bool):
         raise Uncapturable("unsupported_call", "grad mode set to something that is no bool")
-    if enabled and recorder.state.inference_mode:
+    if enabled and builder.state.inference_mode:
         raise Uncapturable("unsupported_call", "grad mode on in inference mode: what that makes has no history")
-    recorder.state.set("grad_enabled", enabled)
+    builder.state.set("grad_enabled", enabled)
 
 
 @_handles(torch.is_inference_mode_enabled)
-def _is_inference_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return recorder.state.inference_mode
+def _is_inference_mode(builder: Any, args: Any, kwargs: Any) -> bool:
+    return builder.state.inference_mode
 
 
 @_handles(torch.get_default_dtype)
-def _get_default_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
-    return recorder.state.default_dtype
+def _get_default_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return builder.state.default_dtype
 
 
 @_handles(torch.is_autocast_enabled)
-def _is_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
+def _is_autocast_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
     kind = _arg(args, kwargs, 0, "device_type", "cuda")
     if kind in _AUTOCAST_DEVICES or not isinstance(kind, str):
-        return recorder.state.autocast[_autocast_device(kind)].enabled
+        return builder.state.autocast[_autocast_device(kind)].enabled
     enabled = torch.is_autocast_enabled(kind)
-    recorder.guards.add(constant(torch, "torch"), "python", _Autocasts(kind, enabled), f"autocast on {kind!r}")
+    builder.guards.add(constant(torch, "torch"), "python", _Autocasts(kind, enabled), f"autocast on {kind!r}")
     return enabled
 
 
@@ -294,23 +294,23 @@ class _Autocasts:
 
 
 @_handles(torch.is_autocast_cpu_enabled)
-def _is_autocast_cpu_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return recorder.state.autocast["cpu"].enabled
+def _is_autocast_cpu_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
+    return builder.state.autocast["cpu"].enabled
 
 
 @_handles(torch.get_autocast_dtype)
-def _get_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
-    return recorder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type"))].dtype
+def _get_autocast_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return builder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type"))].dtype
 
 
 @_handles(torch.get_autocast_gpu_dtype)
-def _get_autocast_gpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
-    return recorder.state.autocast["cuda"].dtype
+def _get_autocast_gpu_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return builder.state.autocast["cuda"].dtype
 
 
 @_handles(torch.get_autocast_cpu_dtype)
-def _get_autocast_cpu_dtype(recorder: Any, args: Any, kwargs: Any) -> torch.dtype:
-    return recorder.state.autocast["cpu"].dtype
+def _get_autocast_cpu_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
+    return builder.state.autocast["cpu"].dtype
 
 
 def _autocast_device(kind: Any) -> str:
@@ -319,55 +319,55 @@ def _autocast_device(kind: Any) -> str:
     return kind
 
 
-def _change_autocast(recorder: Any, kind: Any, **changes: Any) -> None:
+def _change_autocast(builder: Any, kind: Any, **changes: Any) -> None:
     kind = _autocast_device(kind)
-    before = recorder.state.autocast[kind]
+    before = builder.state.autocast[kind]
     after = AutocastState(changes.get("enabled", before.enabled), changes.get("dtype", before.dtype))
-    recorder.state.set("autocast", {**recorder.state.autocast, kind: after})
+    builder.state.set("autocast", {**builder.state.autocast, kind: after})
 
 
 @_handles(torch.set_autocast_enabled)
-def _set_autocast_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
+def _set_autocast_enabled(builder: Any, args: Any, kwargs: Any) -> None:
     if len(args) + len(kwargs) == 1:
         args = ("cuda", *args)
-    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), enabled=bool(_arg(args, kwargs, 1, "enabled")))
+    _change_autocast(builder, _arg(args, kwargs, 0, "device_type"), enabled=bool(_arg(args, kwargs, 1, "enabled")))
 
 
 @_handles(torch.set_autocast_dtype)
-def _set_autocast_dtype(recorder: Any, args: Any, kwargs: Any) -> None:
-    _change_autocast(recorder, _arg(args, kwargs, 0, "device_type"), dtype=_arg(args, kwargs, 1, "dtype"))
+def _set_autocast_dtype(builder: Any, args: Any, kwargs: Any) -> None:
+    _change_autocast(builder, _arg(args, kwargs, 0, "device_type"), dtype=_arg(args, kwargs, 1, "dtype"))
 
 
 @_handles(torch.is_autocast_cache_enabled)
-def _is_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return recorder.state.autocast_cache_enabled
+def _is_autocast_cache_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
+    return builder.state.autocast_cache_enabled
 
 
 @_handles(torch.set_autocast_cache_enabled)
-def _set_autocast_cache_enabled(recorder: Any, args: Any, kwargs: Any) -> None:
-    recorder.state.set("autocast_cache_enabled", bool(args[0]))
+def _set_autocast_cache_enabled(builder: Any, args: Any, kwargs: Any) -> None:
+    builder.state.set("autocast_cache_enabled", bool(args[0]))
 
 
 @_handles(torch.autocast_increment_nesting)
-def _autocast_increment_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
-    nesting = recorder.state.autocast_nesting
-    recorder.state.set("autocast_nesting", replace(nesting, depth=nesting.depth + 1))
+def _autocast_increment_nesting(builder: Any, args: Any, kwargs: Any) -> int:
+    nesting = builder.state.autocast_nesting
+    builder.state.set("autocast_nesting", replace(nesting, depth=nesting.depth + 1))
     return nesting.open + nesting.depth + 1
 
 
 @_handles(torch.autocast_decrement_nesting)
-def _autocast_decrement_nesting(recorder: Any, args: Any, kwargs: Any) -> int:
-    nesting = recorder.state.autocast_nesting
+def _autocast_decrement_nesting(builder: Any, args: Any, kwargs: Any) -> int:
+    nesting = builder.state.autocast_nesting
     depth = nesting.depth - 1
-    recorder.state.set("autocast_nesting", replace(nesting, depth=depth, floor=min(depth, nesting.floor)))
+    builder.state.set("autocast_nesting", replace(nesting, depth=depth, floor=min(depth, nesting.floor)))
     return nesting.open + depth
 
 
 @_handles(torch.clear_autocast_cache)
-def _clear_autocast_cache(recorder: Any, args: Any, kwargs: Any) -> None:
-    nesting = recorder.state.autocast_nesting
+def _clear_autocast_cache(builder: Any, args: Any, kwargs: Any) -> None:
+    nesting = builder.state.autocast_nesting
     if nesting.open + nesting.depth != 0:  # else the last region has just ended, which says it already
-        recorder.state.set("autocast_nesting", replace(nesting, forgotten=True))
+        builder.state.set("autocast_nesting", replace(nesting, forgotten=True))
 
 
 # -- kernels of scaled_dot_product_attention
@@ -394,25 +394,25 @@ def set_attention_switches(switches: AttentionSwitches) -> None:
         write(flag)
 
 
-def guard_attention(recorder: Any, device: str = "") -> None:
+def guard_attention(builder: Any, device: str = "") -> None:
     """What is captured is for the kernels that are allowed where the frame starts."""
-    initial = zip(KERNELS, recorder.state.initial["attention"], strict=True)
+    initial = zip(KERNELS, builder.state.initial["attention"], strict=True)
     asked = _ON_CPUS if device == "cpu" else KERNELS
-    recorder.guards.add(None, "attention", tuple((name, allowed) for name, allowed in initial if name in asked),
+    builder.guards.add(None, "attention", tuple((name, allowed) for name, allowed in initial if name in asked),
                         "the kernels that scaled_dot_product_attention may be")
 
 
 def _attention_switch(place: int) -> None:
-    def read(recorder: Any, args: Any, kwargs: Any) -> bool:
-        guard_attention(recorder)
-        return recorder.state.attention[place]
+    def read(builder: Any, args: Any, kwargs: Any) -> bool:
+        guard_attention(builder)
+        return builder.state.attention[place]
 
-    def write(recorder: Any, args: Any, kwargs: Any) -> None:
+    def write(builder: Any, args: Any, kwargs: Any) -> None:
         if len(args) != 1 or kwargs or not isinstance(args[0], bool):
             raise Uncapturable("unsupported_call", "a switch of attention's kernels set to something that is no bool")
-        guard_attention(recorder)
-        allowed = recorder.state.attention
-        recorder.state.set("attention", (*allowed[:place], args[0], *allowed[place + 1:]))
+        guard_attention(builder)
+        allowed = builder.state.attention
+        builder.state.set("attention", (*allowed[:place], args[0], *allowed[place + 1:]))
 
     torch_state_functions[_READERS[place]] = read
     torch_state_functions[_WRITERS[place]] = write
@@ -423,36 +423,36 @@ for _place in range(len(KERNELS)):
 
 
 @_handles(torch.get_default_device)
-def _get_default_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
-    device = recorder.state.device_of_factories or torch.device("cpu")
+def _get_default_device(builder: Any, args: Any, kwargs: Any) -> torch.device:
+    device = builder.state.device_of_factories or torch.device("cpu")
     if device.index is None and device.type not in ("cpu", "meta"):
         raise Uncapturable("gpu_state", "the current device")
     return device
 
 
 @_handles(torch.set_default_device)
-def _set_default_device(recorder: Any, args: Any, kwargs: Any) -> None:
+def _set_default_device(builder: Any, args: Any, kwargs: Any) -> None:
     device = _arg(args, kwargs, 0, "device")
     if not isinstance(device, (str, torch.device, type(None))):
         raise Uncapturable("unsupported_call", "a default device that is neither a device nor its name")
-    if recorder.state.open_contexts or recorder.state.function_modes.contexts:
+    if builder.state.open_contexts or builder.state.function_modes.contexts:
         raise Uncapturable("unsupported_call", "the default device set in a block of `with torch.device(...)`")
     try:
-        recorder.state.set("default_device", None if device is None else torch.device(device))
+        builder.state.set("default_device", None if device is None else torch.device(device))
     except RuntimeError as error:
         raise UserError(error) from None
 
 
 @_handles(torch.device.__enter__)
-def _enter_device(recorder: Any, args: Any, kwargs: Any) -> torch.device:
-    contexts, device = recorder.state.device_contexts, args[0]
-    recorder.state.set("device_contexts", replace(contexts, entered=(*contexts.entered, device)))
+def _enter_device(builder: Any, args: Any, kwargs: Any) -> torch.device:
+    contexts, device = builder.state.device_contexts, args[0]
+    builder.state.set("device_contexts", replace(contexts, entered=(*contexts.entered, device)))
     return device
 
 
 @_handles(torch.device.__exit__)
-def _leave_device(recorder: Any, args: Any, kwargs: Any) -> None:
-    state = recorder.state
+def _leave_device(builder: Any, args: Any, kwargs: Any) -> None:
+    state = builder.state
     contexts = state.device_contexts
     if contexts.entered:
         left = replace(contexts, entered=contexts.entered[:-1])
@@ -464,22 +464,22 @@ def _leave_device(recorder: Any, args: Any, kwargs: Any) -> None:
 
 
 @_handles(torch.set_default_dtype, torch._C._set_default_dtype)
-def _set_default_dtype(recorder: Any, args: Any, kwargs: Any) -> None:
+def _set_default_dtype(builder: Any, args: Any, kwargs: Any) -> None:
     dtype = _arg(args, kwargs, 0, "d")
     if dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         raise Uncapturable("unsupported_call", "a default dtype that torch may refuse")
-    recorder.state.set("default_dtype", dtype)
+    builder.state.set("default_dtype", dtype)
 
 
 @_handles(torch.are_deterministic_algorithms_enabled)
-def _deterministic(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return recorder.state.deterministic
+def _deterministic(builder: Any, args: Any, kwargs: Any) -> bool:
+    return builder.state.deterministic
 
 
 def _of_process(*functions: Any) -> None:
     """Questions about the machine and the build, whose answers do not change while a process runs."""
     for function in functions:
-        torch_state_functions[function] = lambda recorder, args, kwargs, f=function: f(*args, **kwargs)
+        torch_state_functions[function] = lambda builder, args, kwargs, f=function: f(*args, **kwargs)
 
 
 _of_process(
@@ -508,11 +508,11 @@ class _Answers:
 def _of_settings(*questions: Callable[[], Any]) -> None:
     """Questions about settings that no traced code changes: the functions that do break the graph."""
 
-    def ask(recorder: Any, args: Any, kwargs: Any, question: Callable[[], Any]) -> Any:
+    def ask(builder: Any, args: Any, kwargs: Any, question: Callable[[], Any]) -> Any:
         if args or kwargs:
             raise Uncapturable("unsupported_call", f"{question.__name__} with arguments")
         answer = question()
-        recorder.guards.add(constant(torch, "torch"), "python", _Answers(question, answer), question.__name__)
+        builder.guards.add(constant(torch, "torch"), "python", _Answers(question, answer), question.__name__)
         return answer
 
     for question in questions:
@@ -541,7 +541,7 @@ _of_settings(
 def refuses(reason: str, detail: str, *functions: Any) -> None:
     """Functions that break the graph."""
 
-    def handler(recorder: Any, args: Any, kwargs: Any) -> Any:
+    def handler(builder: Any, args: Any, kwargs: Any) -> Any:
         raise Uncapturable(reason, detail)
 
     for function in functions:
@@ -618,23 +618,23 @@ _constant(
 
 
 @_handles(torch._C._is_torch_function_mode_enabled)
-def _is_function_mode(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return _function_modes(recorder, args, kwargs) > 0
+def _is_function_mode(builder: Any, args: Any, kwargs: Any) -> bool:
+    return _function_modes(builder, args, kwargs) > 0
 
 
 @_handles(torch._C._len_torch_function_stack)
-def _function_modes(recorder: Any, args: Any, kwargs: Any) -> int:
-    state = recorder.state
+def _function_modes(builder: Any, args: Any, kwargs: Any) -> int:
+    state = builder.state
     return state.function_modes.others + len(state.open_contexts) + (state.default_device is not None)
 
 
 @_handles(torch._C._are_functorch_transforms_active)
-def _functorch_transforms(recorder: Any, args: Any, kwargs: Any) -> bool:
-    return recorder.state.transforms > 0  # the program's own: under others nothing is captured
+def _functorch_transforms(builder: Any, args: Any, kwargs: Any) -> bool:
+    return builder.state.transforms > 0  # the program's own: under others nothing is captured
 
 
 @_handles(torch._C._len_torch_dispatch_stack)
-def _dispatch_modes(recorder: Any, args: Any, kwargs: Any) -> int:
+def _dispatch_modes(builder: Any, args: Any, kwargs: Any) -> int:
     return torch._C._len_torch_dispatch_stack()  # under the state guard
 
 

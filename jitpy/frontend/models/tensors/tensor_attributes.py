@@ -19,58 +19,58 @@ from ...capture.traced import DECLINED, TracedTensor, Uncapturable, UserError
 from ...guards.source import attr
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
 
-def read_attribute(recorder: Recorder, tensor: TracedTensor, name: str) -> Any:
-    """See `Recorder.attribute`. Uncapturable for attributes that only a real tensor has."""
+def read_attribute(builder: GraphBuilder, tensor: TracedTensor, name: str) -> Any:
+    """See `GraphBuilder.attribute`. Uncapturable for attributes that only a real tensor has."""
     reader = _ATTRIBUTES.get(name)
     if reader is None or not hasattr(torch.Tensor, name):
         raise Uncapturable("unsupported_value", f"Tensor.{name}")
-    return reader(recorder, tensor)
+    return reader(builder, tensor)
 
 
-def _of_spec(read: Callable[[TensorSpec], Any]) -> Callable[[Recorder, TracedTensor], Any]:
-    return lambda recorder, tensor: read(tensor.spec)
+def _of_spec(read: Callable[[TensorSpec], Any]) -> Callable[[GraphBuilder, TracedTensor], Any]:
+    return lambda builder, tensor: read(tensor.spec)
 
 
-def _called(method: Any) -> Callable[[Recorder, TracedTensor], Any]:
+def _called(method: Any) -> Callable[[GraphBuilder, TracedTensor], Any]:
     """An attribute that is computed by ATen: the getter runs on the derived path."""
 
-    def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
-        return derived_calls.run(recorder, method, (tensor,), {})
+    def reader(builder: GraphBuilder, tensor: TracedTensor) -> Any:
+        return derived_calls.run(builder, method, (tensor,), {})
 
     return reader
 
 
-def _transposed(overload: Any, method: Any) -> Callable[[Recorder, TracedTensor], Any]:
+def _transposed(overload: Any, method: Any) -> Callable[[GraphBuilder, TracedTensor], Any]:
     """`T` and `mT` of a matrix, in the op table's terms; what torch says of other ranks is left to the getter."""
 
-    def reader(recorder: Recorder, tensor: TracedTensor) -> Any:
-        result = LOWERINGS[overload](recorder, overload, (tensor,), {}) if tensor.ndim == 2 else DECLINED
-        return derived_calls.run(recorder, method, (tensor,), {}) if result is DECLINED else result
+    def reader(builder: GraphBuilder, tensor: TracedTensor) -> Any:
+        result = LOWERINGS[overload](builder, overload, (tensor,), {}) if tensor.ndim == 2 else DECLINED
+        return derived_calls.run(builder, method, (tensor,), {}) if result is DECLINED else result
 
     return reader
 
 
-def _is_leaf(recorder: Recorder, tensor: TracedTensor) -> bool:
-    recorder.state.grad_questions += 1
-    recorder.bets.check_view(tensor)
+def _is_leaf(builder: GraphBuilder, tensor: TracedTensor) -> bool:
+    builder.state.grad_questions += 1
+    builder.speculation.check_view(tensor)
     if not tensor.spec.requires_grad:
         _check_date(tensor)
         return True
-    if recorder.state.transforms:
+    if builder.state.transforms:
         raise Uncapturable("transform", "Tensor.is_leaf of what a transform made")
     index, storage = tensor.input, tensor.storage
-    recorder.ask_history(tensor)
-    if recorder.bets.is_leaf(tensor) or tensor.stands_for is not None:
+    builder.ask_history(tensor)
+    if builder.speculation.is_leaf(tensor) or tensor.stands_for is not None:
         return True
     if index is None or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad:
         return False  # computed here, or by what was written into it
-    entry = recorder._inputs[index]
-    recorder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, "is_leaf was read")
+    entry = builder._inputs[index]
+    builder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, "is_leaf was read")
     return tensor.is_leaf
 
 
@@ -80,12 +80,12 @@ def _check_date(tensor: TracedTensor) -> None:
         raise Uncapturable("autograd_nodes", "the history of a view, made under no_grad, of what was written to since")
 
 
-def _retains_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
-    if _is_leaf(recorder, tensor):
+def _retains_grad(builder: GraphBuilder, tensor: TracedTensor) -> bool:
+    if _is_leaf(builder, tensor):
         return False
     if tensor.input is not None:
         raise Uncapturable("unsupported_value", "Tensor.retains_grad of a tensor that was computed before")
-    return recorder.bets.retains(tensor)
+    return builder.speculation.retains(tensor)
 
 
 def has_no_grad(tensor: torch.Tensor) -> bool:
@@ -93,25 +93,25 @@ def has_no_grad(tensor: torch.Tensor) -> bool:
     return tensor.grad is None
 
 
-def _grad(recorder: Recorder, tensor: TracedTensor) -> Any:
+def _grad(builder: GraphBuilder, tensor: TracedTensor) -> Any:
     index = tensor.input
     if index is None:
-        if tensor.spec.requires_grad and not recorder.bets.is_leaf(tensor):
+        if tensor.spec.requires_grad and not builder.speculation.is_leaf(tensor):
             raise Uncapturable("unsupported_value", "Tensor.grad of a tensor that is no leaf")
         return None
-    entry = recorder._inputs[index]
+    entry = builder._inputs[index]
     if entry.value.is_leaf and entry.value.grad is None:
-        recorder.guards.add(entry.source, "python", has_no_grad, "grad was read")
+        builder.guards.add(entry.source, "python", has_no_grad, "grad was read")
         return None
     if entry.value.grad is not None:
-        return recorder.tensor_input(entry.value.grad, attr(entry.source, "grad"))
+        return builder.tensor_input(entry.value.grad, attr(entry.source, "grad"))
     raise Uncapturable("unsupported_value", "Tensor.grad of a tensor that is no leaf")
 
 
-def _data(recorder: Recorder, tensor: TracedTensor) -> Any:
-    if recorder.state.batched:
+def _data(builder: GraphBuilder, tensor: TracedTensor) -> Any:
+    if builder.state.batched:
         raise Uncapturable("transform", "Tensor.data under vmap")
-    data = recorder.record(_aten.detach.default, (tensor,), {})
+    data = builder.record(_aten.detach.default, (tensor,), {})
     step = replace(data.chain[-1], is_data=True)
     data.node.meta[OWN_VERSIONS] = step  # autograd does not see what the tensor and this one do to each other
     data.chain = (*data.chain[:-1], step)
@@ -122,39 +122,39 @@ def _itemsize(spec: TensorSpec) -> int:
     return spec.dtype.itemsize
 
 
-def _grad_fn(recorder: Recorder, tensor: TracedTensor) -> Any:
+def _grad_fn(builder: GraphBuilder, tensor: TracedTensor) -> Any:
     if not tensor.spec.requires_grad:
         _check_date(tensor)
-    if not tensor.spec.requires_grad or recorder.bets.is_leaf(tensor) or tensor.stands_for is not None or \
-            tensor.input is not None and _is_leaf(recorder, tensor):
+    if not tensor.spec.requires_grad or builder.speculation.is_leaf(tensor) or tensor.stands_for is not None or \
+            tensor.input is not None and _is_leaf(builder, tensor):
         return None
     raise Uncapturable("autograd_nodes", "Tensor.grad_fn")
 
 
-def _requires_grad(recorder: Recorder, tensor: TracedTensor) -> bool:
-    recorder.state.grad_questions += 1
-    recorder.bets.check_view(tensor)
-    if recorder.state.batched and tensor.spec.requires_grad:
+def _requires_grad(builder: GraphBuilder, tensor: TracedTensor) -> bool:
+    builder.state.grad_questions += 1
+    builder.speculation.check_view(tensor)
+    if builder.state.batched and tensor.spec.requires_grad:
         raise Uncapturable("transform", "Tensor.requires_grad under vmap, whose tensors have a history outside of it")
-    if recorder.parameters.unrecorded(tensor) is not None:
+    if builder.parameters.unrecorded(tensor) is not None:
         raise Uncapturable("unsupported_op", "a view, made under no_grad, of a parameter that was made here")
-    return tensor.spec.requires_grad or tensor.hides_history and _base_requires_grad(recorder, tensor)
+    return tensor.spec.requires_grad or tensor.hides_history and _base_requires_grad(builder, tensor)
 
 
-def _base_requires_grad(recorder: Recorder, view: TracedTensor) -> bool:
+def _base_requires_grad(builder: GraphBuilder, view: TracedTensor) -> bool:
     """Whether what autograd takes for the base of a view requires grad: not where that is a view itself that was told
     to."""
     storage = view.storage
-    entry = None if storage.input is None else recorder._inputs[storage.input]
+    entry = None if storage.input is None else builder._inputs[storage.input]
     if entry is None or storage.history is not None or not entry.value.requires_grad:
         return True
     answer = views_require_grad(entry.value)
-    recorder.guards.add(entry.source, "python", views_require_grad if answer else views_require_none,
+    builder.guards.add(entry.source, "python", views_require_grad if answer else views_require_none,
                         "requires_grad of a view that was made under no_grad")
     return answer
 
 
-_ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
+_ATTRIBUTES: dict[str, Callable[[GraphBuilder, TracedTensor], Any]] = {
     "shape": _of_spec(lambda s: s.shape),
     "dtype": _of_spec(lambda s: s.dtype),
     "device": _of_spec(lambda s: s.device),
@@ -196,11 +196,11 @@ _ATTRIBUTES: dict[str, Callable[[Recorder, TracedTensor], Any]] = {
 # -- methods and functions that only read metadata
 
 
-def _size(recorder: Recorder, self: TracedTensor, dim: int | None = None) -> Any:
+def _size(builder: GraphBuilder, self: TracedTensor, dim: int | None = None) -> Any:
     return self.shape if dim is None else self.shape[_axis(self, dim)]
 
 
-def _stride(recorder: Recorder, self: TracedTensor, dim: int | None = None) -> Any:
+def _stride(builder: GraphBuilder, self: TracedTensor, dim: int | None = None) -> Any:
     return self.spec.stride if dim is None else self.spec.stride[_axis(self, dim)]
 
 
@@ -219,50 +219,50 @@ def _axis(tensor: TracedTensor, dim: Any) -> int:
 
 
 def _is_contiguous(
-    recorder: Recorder, self: TracedTensor, memory_format: torch.memory_format = torch.contiguous_format
+    builder: GraphBuilder, self: TracedTensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> bool:
     spec = self.spec
     if spec.is_static and memory_format is not torch.contiguous_format:
         return torch.empty_strided(spec.shape, spec.stride, device="meta").is_contiguous(memory_format=memory_format)
     try:
-        return has_format(recorder.sizes, spec, memory_format)
+        return has_format(builder.sizes, spec, memory_format)
     except NotCovered:
         raise Uncapturable(
             "unsupported_call", f"is_contiguous(memory_format={memory_format}) with symbolic sizes") from None
 
 
-def _storage_offset(recorder: Recorder, self: TracedTensor) -> Any:
+def _storage_offset(builder: GraphBuilder, self: TracedTensor) -> Any:
     if self.storage.input is not None:
         raise Uncapturable("unsupported_value", "the storage offset of a tensor from outside")
     return self.spec.offset
 
 
-def _get_device(recorder: Recorder, self: TracedTensor) -> int:
+def _get_device(builder: GraphBuilder, self: TracedTensor) -> int:
     index = self.spec.device.index
     return -1 if self.spec.device.type == "cpu" else (index or 0)
 
 
-def _numel(recorder: Recorder, input: TracedTensor | None = None, self: TracedTensor | None = None) -> Any:
+def _numel(builder: GraphBuilder, input: TracedTensor | None = None, self: TracedTensor | None = None) -> Any:
     tensor = input if input is not None else self
     assert tensor is not None
     return tensor.spec.numel
 
 
-def _length(recorder: Recorder, self: TracedTensor) -> Any:
+def _length(builder: GraphBuilder, self: TracedTensor) -> Any:
     if not self.ndim:
         raise UserError(TypeError("len() of a 0-d tensor"))
     return self.shape[0]
 
 
-def shows_inference_tensor(recorder: Any, self: TracedTensor) -> bool:
+def shows_inference_tensor(builder: Any, self: TracedTensor) -> bool:
     """`is_inference()`."""
     if self.storage.input is not None:
-        return bool(recorder._inputs[self.storage.input].value.is_inference())
+        return bool(builder._inputs[self.storage.input].value.is_inference())
     return self.storage.inference
 
 
 def _refuse_method(name: str) -> Callable[..., Any]:
-    def handler(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+    def handler(builder: GraphBuilder, *args: Any, **kwargs: Any) -> Any:
         raise Uncapturable("unsupported_call", f"Tensor.{name}()")
 
     return handler
@@ -273,29 +273,29 @@ _Base = torch._C.TensorBase
 metadata_methods: dict[Any, Callable[..., Any]] = {
     _Base.size: _size,
     _Base.stride: _stride,
-    _Base.dim: lambda recorder, self: self.ndim,
-    _Base.ndimension: lambda recorder, self: self.ndim,
-    _Base.numel: lambda recorder, self: self.spec.numel,
-    _Base.nelement: lambda recorder, self: self.spec.numel,
-    _Base.element_size: lambda recorder, self: self.spec.dtype.itemsize,
+    _Base.dim: lambda builder, self: self.ndim,
+    _Base.ndimension: lambda builder, self: self.ndim,
+    _Base.numel: lambda builder, self: self.spec.numel,
+    _Base.nelement: lambda builder, self: self.spec.numel,
+    _Base.element_size: lambda builder, self: self.spec.dtype.itemsize,
     _Base.is_contiguous: _is_contiguous,
     _Base.storage_offset: _storage_offset,
     _Base.get_device: _get_device,
-    _Base.is_floating_point: lambda recorder, self: self.spec.dtype.is_floating_point,
-    _Base.is_complex: lambda recorder, self: self.spec.dtype.is_complex,
-    _Base.is_signed: lambda recorder, self: self.spec.dtype.is_signed,
+    _Base.is_floating_point: lambda builder, self: self.spec.dtype.is_floating_point,
+    _Base.is_complex: lambda builder, self: self.spec.dtype.is_complex,
+    _Base.is_signed: lambda builder, self: self.spec.dtype.is_signed,
     _Base.is_inference: shows_inference_tensor,
     _Base.__len__: _length,
     torch.numel: _numel,
-    torch.is_floating_point: lambda recorder, input: input.spec.dtype.is_floating_point,
-    torch.is_complex: lambda recorder, input: input.spec.dtype.is_complex,
-    torch.is_signed: lambda recorder, input: input.spec.dtype.is_signed,
-    torch.is_conj: lambda recorder, input: input.lazy_bits[0],
-    torch.is_neg: lambda recorder, input: input.lazy_bits[1],
-    _Base.is_conj: lambda recorder, self: self.lazy_bits[0],
-    _Base.is_neg: lambda recorder, self: self.lazy_bits[1],
-    torch.promote_types: lambda recorder, type1, type2: torch.promote_types(type1, type2),
-    torch.can_cast: lambda recorder, from_, to: torch.can_cast(from_, to),
+    torch.is_floating_point: lambda builder, input: input.spec.dtype.is_floating_point,
+    torch.is_complex: lambda builder, input: input.spec.dtype.is_complex,
+    torch.is_signed: lambda builder, input: input.spec.dtype.is_signed,
+    torch.is_conj: lambda builder, input: input.lazy_bits[0],
+    torch.is_neg: lambda builder, input: input.lazy_bits[1],
+    _Base.is_conj: lambda builder, self: self.lazy_bits[0],
+    _Base.is_neg: lambda builder, self: self.lazy_bits[1],
+    torch.promote_types: lambda builder, type1, type2: torch.promote_types(type1, type2),
+    torch.can_cast: lambda builder, from_, to: torch.can_cast(from_, to),
     **{
         getattr(_Base, name): _refuse_method(name)
         for name in (

@@ -1,7 +1,7 @@
-"""Calls of torch functions: which Python callables are torch ops, and how a call reaches the recorder.
+"""Calls of torch functions: which Python callables are torch ops, and how a call reaches the graph builder.
 
 A call is tried in this order: functions about modes and metadata (answered while tracing), shortcuts that go straight
-to table ops, and the derived path, which runs the function on shadows (`shadow.py`).
+to table ops, and the derived path, which runs the function on fake tensors (`fake tensor.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from ....ir.algebra import sympy
 from ...capture import derived_calls, fast_calls
 from ...capture.traced import DECLINED, TracedTensor, Uncapturable, UserError
 from ...interpreter.arity import accepts
-from . import attention_calls as attention  # noqa: F401  (random_state registers its functions)
-from . import foreach
+from . import attention_calls, foreach
 from .batch_norm_modules import batch_norm
 from .checked_values import checked_functions
 from .computed_sizes import as_sizes, has_computed_int
@@ -32,7 +31,7 @@ from .tensor_attributes import metadata_methods
 from .tensor_indexing import getitem, setitem
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _MODULES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
 
@@ -69,7 +68,7 @@ PYTHON_FUNCTIONS: set[Any] = {
 
 
 def is_torch_callable(fn: Any) -> bool:
-    """Whether `Recorder.call` takes `fn`."""
+    """Whether `GraphBuilder.call` takes `fn`."""
     try:
         fn = _unwrapped(fn)
         if fn in torch_state_functions or fn in _HANDLERS or fn in _SHORTCUTS or fn in PYTHON_FUNCTIONS:
@@ -123,79 +122,79 @@ _TORCH_BUILTINS = frozenset(
 )
 
 
-def dispatch(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """See `Recorder.call`."""
-    kwargs = with_default_device(fn, kwargs, recorder.state.device_of_factories)
+def dispatch(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """See `GraphBuilder.call`."""
+    kwargs = with_default_device(fn, kwargs, builder.state.device_of_factories)
     if kwargs.get("requires_grad") is True:  # a factory makes a leaf
-        made = dispatch(recorder, fn, args, {name: value for name, value in kwargs.items() if name != "requires_grad"})
-        recorder.bets.begin(made)
+        made = dispatch(builder, fn, args, {name: value for name, value in kwargs.items() if name != "requires_grad"})
+        builder.speculation.begin(made)
         return made
     if type(fn) is types.FunctionType:
         fn = _unwrapped(fn)
     handler = _HANDLERS.get(fn)
     if handler is not None:
         try:
-            return handler(recorder, *args, **kwargs)
+            return handler(builder, *args, **kwargs)
         except TypeError as error:
             if accepts(handler, 1 + len(args), tuple(kwargs)):
                 raise
             raise Uncapturable("unsupported_call", str(error)) from None  # eager's own words
     handler = torch_state_functions.get(fn)
     if handler is not None:
-        return handler(recorder, args, kwargs)
+        return handler(builder, args, kwargs)
     name = foreach.foreach_name(fn)
     if name is not None:
-        result = foreach.run(recorder, name, args, kwargs)
+        result = foreach.run(builder, name, args, kwargs)
         if result is not DECLINED:
             return result
-    return record_call(recorder, fn, args, kwargs)
+    return record_call(builder, fn, args, kwargs)
 
 
-def record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def record_call(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call of an op: by a shortcut, else on the derived path."""
-    state = recorder.state
-    args, kwargs = _sizes_in_tensors(recorder, fn, args, kwargs)
-    args, kwargs = _with_numbers(recorder, fn, args, kwargs)
+    state = builder.state
+    args, kwargs = _sizes_in_tensors(builder, fn, args, kwargs)
+    args, kwargs = _with_numbers(builder, fn, args, kwargs)
     if fn in _NUMBERS_ARE_SIZES and (has_computed_int(args) or has_computed_int(kwargs)):
-        args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
-    if fn is attention.ATTENTION and attention.is_chosen(state):
-        return attention.with_other_kernels(recorder, args, kwargs, _record_call)
-    return _record_call(recorder, fn, args, kwargs)
+        args, kwargs = as_sizes(builder, args), as_sizes(builder, kwargs)
+    if fn is attention_calls.ATTENTION and attention_calls.is_chosen(state):
+        return attention_calls.with_other_kernels(builder, args, kwargs, _record_call)
+    return _record_call(builder, fn, args, kwargs)
 
 
-def _record_call(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    state = recorder.state
-    mark = recorder.checkpoint()  # behind the nodes of numbers that were asked for
+def _record_call(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    state = builder.state
+    mark = builder.checkpoint()  # behind the nodes of numbers that were asked for
     computed = has_computed_int(args) or has_computed_int(kwargs)
     given = args, kwargs
-    whole = fn is attention.ATTENTION and attention.is_on_gpu(args, kwargs)
+    whole = fn is attention_calls.ATTENTION and attention_calls.is_on_gpu(args, kwargs)
     if whole:
-        args, kwargs = attention.prepared(recorder, args, kwargs)
+        args, kwargs = attention_calls.prepared(builder, args, kwargs)
     if whole or not state.autocast_enabled:
-        result = _shortcut(recorder, fn, args, kwargs)
+        result = _shortcut(builder, fn, args, kwargs)
         if result is not DECLINED:
             return result
-        recorder.rollback(mark)
+        builder.rollback(mark)
         if computed:
             # an int that the graph computes, where torch takes a size
-            result = _shortcut(recorder, fn, as_sizes(recorder, args), as_sizes(recorder, kwargs))
+            result = _shortcut(builder, fn, as_sizes(builder, args), as_sizes(builder, kwargs))
             if result is not DECLINED:
                 return result
-            recorder.rollback(mark)
+            builder.rollback(mark)
     args, kwargs = given
     if computed:
-        args, kwargs = as_sizes(recorder, args), as_sizes(recorder, kwargs)
-    return derived_calls.run(recorder, fn, args, kwargs)
+        args, kwargs = as_sizes(builder, args), as_sizes(builder, kwargs)
+    return derived_calls.run(builder, fn, args, kwargs)
 
 
 def _with_numbers(
-    recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """torch's bindings take a tensor of one element where only a number can be meant: its `item()`."""
 
     def convert(value: Any) -> Any:
         is_number = type(value) is TracedTensor and not value.ndim and not value.spec.requires_grad
-        return item(recorder, value) if is_number else value
+        return item(builder, value) if is_number else value
 
     if fn in _NUMBERS_ARE_SIZES:
         args = tuple([convert(a) for a in args])
@@ -213,12 +212,12 @@ def _is_number(fn: Any, keyword: str) -> bool:
     )
 
 
-def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _shortcut(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     shortcut = _SHORTCUTS.get(fn)
     if shortcut is None:
-        return fast_calls.run(recorder, fn, args, kwargs)
+        return fast_calls.run(builder, fn, args, kwargs)
     try:
-        return shortcut(recorder, *args, **kwargs)
+        return shortcut(builder, *args, **kwargs)
     except NotCovered:
         return DECLINED
     except (Uncapturable, UserError, AssertionError):
@@ -228,7 +227,7 @@ def _shortcut(recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _sizes_in_tensors(
-    recorder: Recorder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments with one-element tensors as numbers where torch reads a size out of them: beside ints in a list, and
     among the arguments of functions that take sizes one by one."""
@@ -237,7 +236,7 @@ def _sizes_in_tensors(
     def convert(value: Any, is_size: bool) -> Any:
         kind = type(value)
         if kind is TracedTensor and is_size and not value.shape and value.dtype in (torch.int64, torch.int32):
-            return item(recorder, value)
+            return item(builder, value)
         if (kind is tuple or kind is list) and any(type(v) is TracedTensor for v in value):
             beside_ints = is_size or any(type(v) is int or isinstance(v, sympy.Basic) for v in value)
             return kind([convert(v, True) for v in value]) if beside_ints else value

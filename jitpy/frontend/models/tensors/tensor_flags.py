@@ -18,7 +18,7 @@ from ...capture.traced import TracedScalar
 from ...guards.observations import MANY
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 #: What a question may be made of. No arithmetic: a counter that goes on in a loop would ask another question each time.
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -52,19 +52,19 @@ class Question:
         return self.kind(found)
 
 
-def truth_of_flag(ex: Executor, scalar: TracedScalar) -> bool | None:
+def truth_of_flag(interp: Interpreter, scalar: TracedScalar) -> bool | None:
     """The truth of a number that is computed from a flag, which becomes a guard; None for any other."""
-    answer = _answer(ex, scalar, bool)
+    answer = _answer(interp, scalar, bool)
     return None if answer is None else bool(answer)
 
 
-def count_of(ex: Executor, scalar: TracedScalar) -> int | None:
+def count_of(interp: Interpreter, scalar: TracedScalar) -> int | None:
     """An integer that is computed from a counter, which becomes a guard; None for any other."""
-    return _answer(ex, scalar, int) if scalar.kind in (int, bool) else None
+    return _answer(interp, scalar, int) if scalar.kind in (int, bool) else None
 
 
-def _answer(ex: Executor, scalar: TracedScalar, kind: type[int]) -> int | None:
-    recorder = ex.recorder
+def _answer(interp: Interpreter, scalar: TracedScalar, kind: type[int]) -> int | None:
+    builder = interp.builder
     steps: list[tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...]]] = []
     node = scalar.node
     while node.op is not INPUT:
@@ -75,7 +75,7 @@ def _answer(ex: Executor, scalar: TracedScalar, kind: type[int]) -> int | None:
         node = node.args[0]
         if not isinstance(node, Node):
             return None
-    entry = recorder._inputs[recorder.graph.inputs.index(node)]
+    entry = builder._inputs[builder.graph.inputs.index(node)]
     tensor = entry.value
     if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
         return None
@@ -83,9 +83,10 @@ def _answer(ex: Executor, scalar: TracedScalar, kind: type[int]) -> int | None:
     answer = asked.ask(tensor)
     fact = hash((str(asked.steps), kind, answer))
     most = _MOST_ANSWERS if kind is bool else MANY
-    if ex.world.may_break and ex.world.history.is_needed_often((entry.source.key(), kind.__name__), fact, most):
+    if interp.context.may_break and interp.context.history.is_needed_often((entry.source.key(), kind.__name__), fact,
+                                                                           most):
         return None
-    recorder.guards.add(entry.source, "python", Question(asked.steps, kind, answer), f"a branch, {ex.loc()}")
+    builder.guards.add(entry.source, "python", Question(asked.steps, kind, answer), f"a branch, {interp.loc()}")
     return answer
 
 

@@ -8,7 +8,7 @@ number that it would have in eager when the changes of its module are replayed. 
 left by then has to be made in plain Python: tracing starts again, and breaks at the registration.
 
 Hooks of tensors are called by the backward passes that are captured (`backward.py`). A pass outside of the graph calls
-none of them, so a history that is still needed when the graph ends means the same: see `Bets`.
+none of them, so a history that is still needed when the graph ends means the same: see `Speculation`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch.utils.hooks import RemovableHandle
 
 from jitpy.ir import GETITEM, INPUT, Node
 
-from ...breaks import GraphBreak, Restart
-from ...capture.speculation import Bet, Hooks
+from ...breaks import GraphBreak, RestartAnalysis
+from ...capture.speculation import Assumption, Hooks
 from ...capture.traced import TracedTensor, Uncapturable
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.calls import builtin, calls_of, from_payload, inline_library, recording
@@ -44,7 +44,7 @@ from ...values.base import (
 from .backward_calls import leaf_of, memory_of
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 _REGISTERING = tuple(function.__code__ for function in (
     torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook,
@@ -62,29 +62,29 @@ class HooksReferenceValue(WeakReferenceValue):
 
 
 @builtin(new_hook_id)
-def _new_number(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    state = ex.recorder.state
+def _new_number(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    state = interp.builder.state
     made = HookNumberValue(state.hooks_registered)
     state.set("hooks_registered", state.hooks_registered + 1)
-    made.born = _registered_at(ex)
+    made.born = _registered_at(interp)
     return made
 
 
 @builtin(reference_to_hooks)
-def _reference(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return HooksReferenceValue(args[0], _registered_at(ex))
+def _reference(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return HooksReferenceValue(args[0], _registered_at(interp))
 
 
 @calls_of(HooksReferenceValue)
-def _call_reference(ex: Executor, fn: HooksReferenceValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _call_reference(interp: Interpreter, fn: HooksReferenceValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     assert fn.target is not None
     return fn.target
 
 
-def _registered_at(ex: Executor) -> int:
+def _registered_at(interp: Interpreter) -> int:
     """The step of the call that registers a hook, outside of torch's own functions for that."""
-    step = ex.step
-    for frame in reversed(ex.frames):
+    step = interp.step
+    for frame in reversed(interp.frames):
         if not stands_for_c(frame.code) and frame.code not in _REGISTERING:
             break
         step = frame.entered
@@ -105,15 +105,15 @@ def _number(index: int) -> int:
 @builds(HooksReferenceValue)
 def _build_reference(emitter: Emitter, value: HooksReferenceValue) -> None:
     if value.target is None or value.target.source is None:
-        raise Restart(value.born, GraphBreak("skipped", "a hook is registered, and its handle is left"))
+        raise RestartAnalysis(value.born, GraphBreak("skipped", "a hook is registered, and its handle is left"))
     emitter.call(weakref.ref, lambda: emitter.load(value.target))
     emitter.remember(value)
 
 
 @builtin(RemovableHandle.remove)
-def _remove(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _remove(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 1 and isinstance(args[0], ObjectValue) and args[0].source is None:
-        return inline_library(ex, RemovableHandle.remove, args, kwargs)
+        return inline_library(interp, RemovableHandle.remove, args, kwargs)
     raise GraphBreak("skipped", "RemovableHandle.remove: it removes a hook that was registered before")
 
 
@@ -121,103 +121,103 @@ def _remove(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 @builtin(torch.Tensor.register_hook)
-def _register(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _register(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`tensor.register_hook(hook)`."""
     given = [*args, *kwargs.values()]
     if len(given) != 2 or kwargs.keys() - {"hook"} or not isinstance(given[0], TensorValue):
         raise GraphBreak("autograd", "Tensor.register_hook")
     tensor, hook = given
-    if ex.sync_depth:
+    if interp.sync_depth:
         raise GraphBreak("autograd", "Tensor.register_hook in a function that is called back")
-    with recording(ex, "Tensor.register_hook"):
-        hooks = _hooks_of(ex, tensor, "Tensor.register_hook")
-    ex.world.writes += 1
-    return ex.call_sync(ex.world.const_object(register_body), [hooks, hook])
+    with recording(interp, "Tensor.register_hook"):
+        hooks = _hooks_of(interp, tensor, "Tensor.register_hook")
+    interp.context.writes += 1
+    return interp.call_sync(interp.context.const_object(register_body), [hooks, hook])
 
 
 @builtin(torch.Tensor.retain_grad)
-def _retain(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _retain(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A hook of a tensor that was computed; leaves keep their gradients anyway. Tensors that leave the graph are
     results of it, which can be watched: see `autograd.cuts`."""
     value = args[0]
     if len(args) > 1 or kwargs or not isinstance(value, TensorValue) or not value.traced.spec.requires_grad:
         raise GraphBreak("autograd", "Tensor.retain_grad")
-    with recording(ex, "Tensor.retain_grad"):
-        if ex.recorder.attribute(value.traced, "is_leaf"):
+    with recording(interp, "Tensor.retain_grad"):
+        if interp.builder.attribute(value.traced, "is_leaf"):
             return const(None)
-        if ex.sync_depth or value.source is not None:
+        if interp.sync_depth or value.source is not None:
             raise Uncapturable("autograd", "an argument, or a function that is called back")
-        hooks = _hooks_of(ex, value, "Tensor.retain_grad")
-    ex.world.writes += 1
+        hooks = _hooks_of(interp, value, "Tensor.retain_grad")
+    interp.context.writes += 1
     if value.grad is None:
         value.grad = const(None)
-    return ex.call_sync(ex.world.const_object(retain), [hooks, value])
+    return interp.call_sync(interp.context.const_object(retain), [hooks, value])
 
 
 @builtin(kept)
-def _kept(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _kept(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     (value,) = args
     assert isinstance(value, TensorValue) and value.grad is not None
-    recorder = ex.recorder
-    node, hooked = next(item for item in recorder.bets.hooked.items() if item[1].tensor is value.traced)
-    if recorder.node(value.traced) is not node:
-        raise hooked.bet.lost()  # it retains the gradient of what was written to it since
+    builder = interp.builder
+    node, hooked = next(item for item in builder.speculation.hooked.items() if item[1].tensor is value.traced)
+    if builder.node(value.traced) is not node:
+        raise hooked.assumption.violated()  # it retains the gradient of what was written to it since
     return value.grad
 
 
 @builtin(keep)
-def _keep(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _keep(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, grad = args
     assert isinstance(value, TensorValue)
     before = value.grad
-    ex.recorder._journal.append(lambda: setattr(value, "grad", before))
+    interp.builder._journal.append(lambda: setattr(value, "grad", before))
     value.grad = grad
     return const(None)
 
 
-def _hooks_of(ex: Executor, value: TensorValue, what: str) -> DictValue:
+def _hooks_of(interp: Interpreter, value: TensorValue, what: str) -> DictValue:
     """The dict of the hooks of a tensor; `what` asks for it."""
-    recorder, tensor = ex.recorder, value.traced
-    bets = recorder.bets
-    bets.check_view(tensor)
-    if not tensor.spec.requires_grad or recorder.state.transforms:
+    builder, tensor = interp.builder, value.traced
+    speculation = builder.speculation
+    speculation.check_view(tensor)
+    if not tensor.spec.requires_grad or builder.state.transforms:
         raise Uncapturable("autograd", "a tensor that does not require grad here")
-    node = recorder.parameters.root(tensor)
-    known = bets.hooked.get(node)
+    node = builder.parameters.root(tensor)
+    known = speculation.hooked.get(node)
     if known is not None and known.tensor is tensor:
         return known.hooks
-    if known is not None or any(other.tensor is tensor for other in bets.hooked.values()):
+    if known is not None or any(other.tensor is tensor for other in speculation.hooked.values()):
         raise Uncapturable("autograd", "a tensor that was changed since it got hooks")
     if node.op is GETITEM or tensor.input is not None and node.op is not INPUT:
         raise Uncapturable("autograd", "one of several results, or an argument that was changed")
     if node.op is INPUT:
-        leaf_of(ex, node)  # raises where it is none, or where others watch it
+        leaf_of(interp, node)  # raises where it is none, or where others watch it
     hooks = DictValue(cls=collections.OrderedDict)
-    is_leaf = node.op is INPUT or node in bets.leaves
-    bets.hook(node, Hooks(tensor, hooks, is_leaf, Bet(ex.step, "autograd", what),
-                          lambda grad, create, old: _run(ex, bets.hooked[node], grad, create, old)))
+    is_leaf = node.op is INPUT or node in speculation.leaves
+    speculation.hook(node, Hooks(tensor, hooks, is_leaf, Assumption(interp.step, "autograd", what),
+                          lambda grad, create, old: _run(interp, speculation.hooked[node], grad, create, old)))
     return hooks
 
 
-def _run(ex: Executor, hooked: Hooks, grad: Node, create_graph: bool, old: set[Node]) -> Node:
+def _run(interp: Interpreter, hooked: Hooks, grad: Node, create_graph: bool, old: set[Node]) -> Node:
     """Call the hooks of a tensor whose gradient is complete, in order; what they make of it. Memory of nodes in `old`
     is somebody else's."""
-    recorder = ex.recorder
-    state = recorder.state
-    memory = memory_of(recorder, grad)
+    builder = interp.builder
+    state = builder.state
+    memory = memory_of(builder, grad)
     is_shared = memory is None or memory in old
-    own = recorder.emit(torch.ops.aten.clone.default, (grad,)) if is_shared else grad
-    first = recorder.fresh(own)
-    recorder.bets.hand(memory or grad, first, hooked.bet, is_shared)
+    own = builder.emit(torch.ops.aten.clone.default, (grad,)) if is_shared else grad
+    first = builder.fresh(own)
+    builder.speculation.hand(memory or grad, first, hooked.assumption, is_shared)
     old.update((memory or grad, own))
-    value = from_payload(ex, first)
+    value = from_payload(interp, first)
     grad_mode = state.grad_enabled
     state.set("grad_enabled", create_graph)
     try:
         for _, hook in sorted(hooked.hooks.vals.items(), key=lambda item: item[0] == RETAINS):
             assert isinstance(hook, Value)
-            value = _result(ex.call_sync(hook, [value]), value)
-            if recorder.node(first) is not own:
+            value = _result(interp.call_sync(hook, [value]), value)
+            if builder.node(first) is not own:
                 raise Uncapturable("autograd", "a hook that changes its gradient in place")
     except TracedException:
         raise Uncapturable("autograd", "a hook that raises") from None
@@ -225,10 +225,10 @@ def _run(ex: Executor, hooked: Hooks, grad: Node, create_graph: bool, old: set[N
         state.set("grad_enabled", grad_mode)
     if value.traced is first:
         return own
-    made = _as_gradient(ex, value.traced, grad, create_graph)
-    memory = memory_of(recorder, made)
+    made = _as_gradient(interp, value.traced, grad, create_graph)
+    memory = memory_of(builder, made)
     if memory is not None:
-        recorder.bets.hand(memory, value.traced, hooked.bet, memory in old)
+        builder.speculation.hand(memory, value.traced, hooked.assumption, memory in old)
         old.add(memory)
     return made
 
@@ -242,12 +242,12 @@ def _result(result: Value, value: TensorValue) -> TensorValue:
     raise Uncapturable("autograd", f"a hook that returns a {result.cls.__name__}")
 
 
-def _as_gradient(ex: Executor, made: TracedTensor, grad: Node, create_graph: bool) -> Node:
-    recorder = ex.recorder
+def _as_gradient(interp: Interpreter, made: TracedTensor, grad: Node, create_graph: bool) -> Node:
+    builder = interp.builder
     have, want = made.spec, grad.tensor
     if (have.shape, have.dtype, have.device) != (want.shape, want.dtype, want.device):
         raise Uncapturable("autograd", "a hook that returns another kind of tensor than it was given")
     if create_graph:
-        return recorder.node(made)
-    node = recorder.node(made, detached=True)
-    return recorder.emit(torch.ops.aten.detach.default, (node,)) if have.requires_grad else node
+        return builder.node(made)
+    node = builder.node(made, detached=True)
+    return builder.emit(torch.ops.aten.detach.default, (node,)) if have.requires_grad else node

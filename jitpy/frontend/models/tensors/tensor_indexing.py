@@ -18,7 +18,7 @@ from .computed_sizes import as_sizes, number_of, size_of
 from .scalars import item, scalar_methods
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import Recorder
+    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)
@@ -31,76 +31,76 @@ class _Declined(Exception):
     """The index has a part that the derived path converts."""
 
 
-def getitem(recorder: Recorder, self: TracedTensor, index: Any) -> Any:
+def getitem(builder: GraphBuilder, self: TracedTensor, index: Any) -> Any:
     """The payload of `self[index]`, or DECLINED."""
     try:
-        sliced, tensors = _slice(recorder, self, index)
+        sliced, tensors = _slice(builder, self, index)
     except _Declined:
         return DECLINED
     if tensors:
         if any(t is not None and t.dtype is torch.uint8 for t in tensors):
             raise Uncapturable("dynamic_shape", "an index by a mask of bytes")
-        return recorder.record(_aten.index.Tensor, (sliced, tensors), {})
-    return recorder.record(_aten.alias.default, (self,), {}) if sliced is self else sliced
+        return builder.record(_aten.index.Tensor, (sliced, tensors), {})
+    return builder.record(_aten.alias.default, (self,), {}) if sliced is self else sliced
 
 
-def setitem(recorder: Recorder, self: TracedTensor, index: Any, value: Any) -> Any:
+def setitem(builder: GraphBuilder, self: TracedTensor, index: Any, value: Any) -> Any:
     """Record `self[index] = value`; None, or DECLINED."""
     if type(value) not in (TracedTensor, TracedScalar, int, float, bool, complex):
         return DECLINED
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         raise Uncapturable("unsupported_op", "an item set to a number of more than 64 bits")
     try:
-        sliced, tensors = _slice(recorder, self, index)
+        sliced, tensors = _slice(builder, self, index)
     except _Declined:
         return DECLINED
     if type(value) is TracedTensor:
         if value.spec.device != self.spec.device:
             return DECLINED
-        value = _without_leading_ones(recorder, value, sliced.ndim)
+        value = _without_leading_ones(builder, value, sliced.ndim)
     if tensors:
-        _put(recorder, sliced, tensors, value)
+        _put(builder, sliced, tensors, value)
     elif type(value) is TracedTensor:
-        table.infer(table.get(_aten.expand.default), recorder.sizes, (recorder.node(value), sliced.shape), {})
-        recorder.record(_aten.copy_.default, (sliced, value), {})
+        table.infer(table.get(_aten.expand.default), builder.sizes, (builder.node(value), sliced.shape), {})
+        builder.record(_aten.copy_.default, (sliced, value), {})
     else:
         if type(value) is complex and not self.dtype.is_complex:
             return DECLINED
-        recorder.record(_aten.fill_.Scalar, (sliced, value), {})
+        builder.record(_aten.fill_.Scalar, (sliced, value), {})
     return None
 
 
-def _put(recorder: Recorder, target: TracedTensor, tensors: list[TracedTensor | None], value: Any) -> None:
+def _put(builder: GraphBuilder, target: TracedTensor, tensors: list[TracedTensor | None], value: Any) -> None:
     mask = tensors[0]
     number = type(value) is not TracedTensor
     is_fill = len(tensors) == 1 and mask is not None and mask.dtype is torch.bool and (number or value.ndim == 0)
     if is_fill and mask.shape == target.shape:
         overload = _aten.masked_fill_.Scalar if number else _aten.masked_fill_.Tensor
         if number or value.dtype == target.dtype:
-            recorder.record(overload, (target, mask, value), {})
+            builder.record(overload, (target, mask, value), {})
             return
     if number:
-        value = recorder.record(
+        value = builder.record(
             _aten.scalar_tensor.default, (value,), {"dtype": target.dtype, "device": target.spec.device}
         )
     elif value.dtype != target.dtype:
         if not is_fill or not torch.can_cast(value.dtype, target.dtype):
             raise Uncapturable("exception", "index_put_ of another dtype")
-        value = recorder.record(_aten._to_copy.default, (value,), {"dtype": target.dtype})
-    recorder.record(_aten.index_put_.default, (target, tensors, value), {})
+        value = builder.record(_aten._to_copy.default, (value,), {"dtype": target.dtype})
+    builder.record(_aten.index_put_.default, (target, tensors, value), {})
 
 
-def _without_leading_ones(recorder: Recorder, value: TracedTensor, ndim: int) -> TracedTensor:
+def _without_leading_ones(builder: GraphBuilder, value: TracedTensor, ndim: int) -> TracedTensor:
     shape = value.shape
     extra = 0
     while len(shape) - extra > ndim and shape[extra] == 1:
         extra += 1
-    return recorder.record(_aten.view.default, (value, shape[extra:]), {}) if extra else value
+    return builder.record(_aten.view.default, (value, shape[extra:]), {}) if extra else value
 
 
-def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTensor, list[TracedTensor | None]]:
+def _slice(builder: GraphBuilder, self: TracedTensor, index: Any) -> tuple[TracedTensor, list[TracedTensor | None]]:
     """Apply ints, slices, None and `...`; returns the view and, axis by axis, the tensors that still index it."""
-    parts = tuple([_positions(recorder, part) for part in (index if type(index) is tuple else (index,))])
+    parts = tuple([_positions(builder, part) for part in (index if type(index) is tuple else (index,))])
     specified = 0
     ellipses = 0
     for part in parts:
@@ -121,15 +121,15 @@ def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTe
     for part in parts:
         kind = type(part)
         if kind is TracedTensor and part.ndim == 0 and _is_plain_index(part):
-            part = item(recorder, part)
+            part = item(builder, part)
             kind = type(part)
         if part is None:
-            result = recorder.record(_aten.unsqueeze.default, (result, dim), {})
+            result = builder.record(_aten.unsqueeze.default, (result, dim), {})
             dim += 1
         elif part is Ellipsis:
             dim += self.ndim - specified
         elif kind is slice:
-            result = _apply_slice(recorder, result, dim, part)
+            result = _apply_slice(builder, result, dim, part)
             dim += 1
         elif kind is TracedTensor and part.ndim:
             if part.dtype not in _MASKS and part.dtype not in (torch.int64, torch.int32):
@@ -140,20 +140,20 @@ def _slice(recorder: Recorder, self: TracedTensor, index: Any) -> tuple[TracedTe
         elif kind is TracedTensor:
             raise _Declined
         elif kind is TracedScalar:
-            result = _select_computed(recorder, result, dim, part)
-        elif recorder.sizes.is_unbacked(part):
-            result = _select_computed(recorder, result, dim, number_of(recorder, part))
+            result = _select_computed(builder, result, dim, part)
+        elif builder.sizes.is_unbacked(part):
+            result = _select_computed(builder, result, dim, number_of(builder, part))
         else:
-            result = recorder.record(_aten.select.int, (result, dim, part), {})
+            result = builder.record(_aten.select.int, (result, dim, part), {})
     return result, tensors
 
 
-def _positions(recorder: Recorder, part: Any) -> Any:
+def _positions(builder: GraphBuilder, part: Any) -> Any:
     """A list of ints, of which the graph computes some, as a tensor."""
     if type(part) is not list or not any(type(p) is TracedScalar for p in part) or \
             not all(type(p) is int or type(p) is TracedScalar and p.kind is int for p in part):
         return part
-    return recorder.call(torch.tensor, (part,), {}, recorder.loc)
+    return builder.call(torch.tensor, (part,), {}, builder.loc)
 
 
 def _is_plain_index(tensor: TracedTensor) -> bool:
@@ -162,8 +162,8 @@ def _is_plain_index(tensor: TracedTensor) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex or dtype in _MASKS)
 
 
-def _apply_slice(recorder: Recorder, tensor: TracedTensor, dim: int, part: slice) -> TracedTensor:
-    part = slice(*(_bound(recorder, bound) for bound in (part.start, part.stop, part.step)))
+def _apply_slice(builder: GraphBuilder, tensor: TracedTensor, dim: int, part: slice) -> TracedTensor:
+    part = slice(*(_bound(builder, bound) for bound in (part.start, part.stop, part.step)))
     for bound in (part.start, part.stop, part.step):
         if bound is not None and type(bound) is not int and not isinstance(bound, sympy.Basic):
             raise _Declined
@@ -175,16 +175,16 @@ def _apply_slice(recorder: Recorder, tensor: TracedTensor, dim: int, part: slice
             return tensor
     start = 0 if part.start is None else part.start
     stop = _OPEN_END if part.stop is None else part.stop
-    spec = _assumed(recorder, tensor.spec, dim, start, stop) if step == 1 and part.stop is not None else None
+    spec = _assumed(builder, tensor.spec, dim, start, stop) if step == 1 and part.stop is not None else None
     if spec is not None:
-        return recorder.record(_aten.slice.Tensor, (tensor, dim, start, stop, 1), {}, spec)
-    return recorder.record(_aten.slice.Tensor, (tensor, dim, start, stop, step), {})
+        return builder.record(_aten.slice.Tensor, (tensor, dim, start, stop, 1), {}, spec)
+    return builder.record(_aten.slice.Tensor, (tensor, dim, start, stop, step), {})
 
 
-def _assumed(recorder: Recorder, old: TensorSpec, dim: int, start: Any, stop: Any) -> TensorSpec | None:
+def _assumed(builder: GraphBuilder, old: TensorSpec, dim: int, start: Any, stop: Any) -> TensorSpec | None:
     """The result of `x[i: i + n]` for an `i` that the graph computes: `n` long, as the graph checks. None where that is
     not so, or not known."""
-    sizes = recorder.sizes
+    sizes = builder.sizes
     if not sizes.is_unbacked(start) and not sizes.is_unbacked(stop):
         return None
     length = sizes.canonical(stop - start)
@@ -193,16 +193,16 @@ def _assumed(recorder: Recorder, old: TensorSpec, dim: int, start: Any, stop: An
     if not all(sizes.require(bound, "a slice") for bound in (sympy.Ge(start, 0), sympy.Le(stop, old.shape[dim]))):
         return None
     shape = (*old.shape[:dim], length, *old.shape[dim + 1:])
-    return TensorSpec(old.dtype, shape, old.stride, old.device, old.requires_grad and recorder.state.grad_enabled)
+    return TensorSpec(old.dtype, shape, old.stride, old.device, old.requires_grad and builder.state.grad_enabled)
 
 
 #: how far sums are followed from a slice's bound
 _SUMS = 4
 
 
-def _sum(recorder: Recorder, tensor: TracedTensor) -> Any:
+def _sum(builder: GraphBuilder, tensor: TracedTensor) -> Any:
     """The number in a 0-d tensor, as a sum of another one and a constant where it is computed as such."""
-    node, offset = recorder.node(tensor), 0
+    node, offset = builder.node(tensor), 0
     for _ in range(_SUMS):
         sign = _SIGNS.get(node.op.target)
         if sign is None or node.kwargs or len(node.args) != 2 or type(node.args[1]) is not int or \
@@ -210,28 +210,28 @@ def _sum(recorder: Recorder, tensor: TracedTensor) -> Any:
             break
         node, offset = node.args[0], offset + sign * node.args[1]
     if not offset:
-        return scalar_methods[torch._C.TensorBase.__index__](recorder, tensor)
-    number = as_sizes(recorder, item(recorder, recorder.fresh(node)))
+        return scalar_methods[torch._C.TensorBase.__index__](builder, tensor)
+    number = as_sizes(builder, item(builder, builder.fresh(node)))
     return number + offset
 
 
 _SIGNS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1, _aten.add.Scalar: 1, _aten.sub.Scalar: -1}
 
 
-def _bound(recorder: Recorder, bound: Any) -> Any:
+def _bound(builder: GraphBuilder, bound: Any) -> Any:
     """A slice's bound; an int that the graph computes as a size."""
     if type(bound) is TracedTensor and bound.ndim == 0 and bound.dtype is torch.int64:
-        return as_sizes(recorder, _sum(recorder, bound))
+        return as_sizes(builder, _sum(builder, bound))
     if type(bound) is TracedTensor:
-        bound = scalar_methods[torch._C.TensorBase.__index__](recorder, bound)
-    return as_sizes(recorder, bound)
+        bound = scalar_methods[torch._C.TensorBase.__index__](builder, bound)
+    return as_sizes(builder, bound)
 
 
-def _select_computed(recorder: Recorder, tensor: TracedTensor, dim: int, index: TracedScalar) -> TracedTensor:
+def _select_computed(builder: GraphBuilder, tensor: TracedTensor, dim: int, index: TracedScalar) -> TracedTensor:
     """`x[i]` for a number that the graph computes: a view at a place that is known when the graph runs."""
     old = tensor.spec
-    position, size = size_of(recorder, index), old.shape[dim]
-    sizes = recorder.sizes
+    position, size = size_of(builder, index), old.shape[dim]
+    sizes = builder.sizes
     if not all(sizes.require(bound, "an index") for bound in (sympy.Lt(position, size), sympy.Ge(position, -size))):
         raise Uncapturable("exception", f"index {position} is out of bounds")
     spec = TensorSpec(
@@ -239,6 +239,6 @@ def _select_computed(recorder: Recorder, tensor: TracedTensor, dim: int, index: 
         old.shape[:dim] + old.shape[dim + 1 :],
         old.stride[:dim] + old.stride[dim + 1 :],
         old.device,
-        old.requires_grad and recorder.state.grad_enabled,
+        old.requires_grad and builder.state.grad_enabled,
     )
-    return recorder.record(_aten.select.int, (tensor, dim, index), {}, spec)
+    return builder.record(_aten.select.int, (tensor, dim, index), {}, spec)

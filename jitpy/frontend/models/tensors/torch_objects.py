@@ -14,10 +14,10 @@ from ...values.base import ConstValue, TensorValue, Value, const, unsupported
 from .tensor_attributes import has_no_grad
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Executor
+    from ...interpreter.interpreter import Interpreter
 
 
-def load_grad(ex: Executor, value: TensorValue) -> Value:
+def load_grad(interp: Interpreter, value: TensorValue) -> Value:
     """`value.grad`: what was assigned while tracing, else what the real tensor has (guarded)."""
     from ...interpreter.calls import from_payload, recording
 
@@ -25,31 +25,31 @@ def load_grad(ex: Executor, value: TensorValue) -> Value:
         is_leaf = value.source is not None and value.real.is_leaf
         real = value.real.grad if is_leaf else None
         if isinstance(real, torch.Tensor):
-            value.grad = ex.world.wrap(real, attr(value.source, "grad"))  # type: ignore[arg-type]
+            value.grad = interp.context.wrap(real, attr(value.source, "grad"))  # type: ignore[arg-type]
         elif is_leaf:
-            ex.recorder.guards.add(value.source, "python", has_no_grad, "grad was read")
+            interp.builder.guards.add(value.source, "python", has_no_grad, "grad was read")
             value.grad = const(None)
         else:
-            with recording(ex, "Tensor.grad"):
-                value.grad = from_payload(ex, ex.recorder.attribute(value.traced, "grad"))
+            with recording(interp, "Tensor.grad"):
+                value.grad = from_payload(interp, interp.builder.attribute(value.traced, "grad"))
     return value.grad
 
 
-def store_grad(ex: Executor, value: TensorValue, new: Value) -> None:
+def store_grad(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.grad = new`, replayed later; what torch may refuse to assign breaks the graph."""
-    is_leaf = value.source is not None and value.real.is_leaf or value.traced in ex.recorder.parameters.data
-    retains = value.source is None and ex.recorder.bets.retains(value.traced)
+    is_leaf = value.source is not None and value.real.is_leaf or value.traced in interp.builder.parameters.data
+    retains = value.source is None and interp.builder.speculation.retains(value.traced)
     if not (is_leaf or retains) or not _assignable(value, new):
         raise unsupported(value, ".grad = ...")
-    load_grad(ex, value)  # guards what was there before
-    assign_grad(ex, value, new)
+    load_grad(interp, value)  # guards what was there before
+    assign_grad(interp, value, new)
 
 
-def assign_grad(ex: Executor, value: TensorValue, new: Value) -> None:
+def assign_grad(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.grad` is `new` from now on; it is replayed when the graph has run."""
     value.grad, value.grad_assigned = new, True
-    if value.source is not None or not ex.recorder.bets.is_leaf(value.traced):
-        ex.world.touch(value)  # a leaf that was made here is no result
+    if value.source is not None or not interp.builder.speculation.is_leaf(value.traced):
+        interp.context.touch(value)  # a leaf that was made here is no result
 
 
 def _assignable(value: TensorValue, new: Value) -> bool:
@@ -72,53 +72,53 @@ def _is_bare(tensor: torch.Tensor) -> bool:
 _FROM_OUTSIDE = -1
 
 
-def deep_copy(ex: Executor, value: TensorValue, memo: dict[int, Any]) -> Value:
+def deep_copy(interp: Interpreter, value: TensorValue, memo: dict[int, Any]) -> Value:
     """`copy.deepcopy` of a tensor without a gradient: one with the same layout in memory of its own. Tensors that share
     memory, whose copies would do so, too, break the graph."""
     from ...interpreter.calls import record
 
     if value.cls is torch.nn.Parameter:
-        memo[id(value)] = made = _copied_parameter(ex, value)
+        memo[id(value)] = made = _copied_parameter(interp, value)
         return made
     traced, storage = value.traced, value.traced.storage
     plain = value.cls is torch.Tensor and not traced.spec.requires_grad and not value.flag and value.attrs is None
     if not plain or traced.chain or id(storage) in memo or True in traced.lazy_bits or \
-            dense_order(ex.recorder.sizes, traced.spec) is None:
+            dense_order(interp.builder.sizes, traced.spec) is None:
         raise unsupported(value, "copy.deepcopy()")
     if value.real is not None:
         if not _is_bare(value.real) or value.source is None:
             raise unsupported(value, "copy.deepcopy()")
-        ex.recorder.guards.add(value.source, "python", _is_bare, "copy.deepcopy of a tensor")
+        interp.builder.guards.add(value.source, "python", _is_bare, "copy.deepcopy of a tensor")
     if storage.input is not None:
-        _keep_apart(ex, storage.input, value, memo.setdefault(_FROM_OUTSIDE, []))
-    memo[id(storage)] = memo[id(value)] = made = record(ex, torch.clone, [value], {})
+        _keep_apart(interp, storage.input, value, memo.setdefault(_FROM_OUTSIDE, []))
+    memo[id(storage)] = memo[id(value)] = made = record(interp, torch.clone, [value], {})
     return made
 
 
-def _keep_apart(ex: Executor, number: int, value: TensorValue, others: list[Any]) -> None:
+def _keep_apart(interp: Interpreter, number: int, value: TensorValue, others: list[Any]) -> None:
     """Guard: an input is in other memory than those that were copied before."""
-    entry = ex.recorder._inputs[number]
+    entry = interp.builder._inputs[number]
     begin, end = memory_range(entry.value)
     if any(begin < high and low < end for low, high in (memory_range(other.value) for other in others)):
         raise unsupported(value, "copy.deepcopy(), beside tensors in the same memory,")
     if others:
-        ex.recorder.guards.add(entry.source, "overlap", tuple(other.source for other in others))
+        interp.builder.guards.add(entry.source, "overlap", tuple(other.source for other in others))
     others.append(entry)
 
 
-def _copied_parameter(ex: Executor, value: TensorValue) -> Value:
+def _copied_parameter(interp: Interpreter, value: TensorValue) -> Value:
     """As `Parameter.__deepcopy__`: the data, in memory of its own whoever shares it, and the flag."""
     from ...interpreter.calls import from_payload, recording
 
-    recorder = ex.recorder
-    recorder.loc = ex.loc()
-    mark = recorder.checkpoint()
-    with recording(ex, "copy.deepcopy()"):
+    builder = interp.builder
+    builder.loc = interp.loc()
+    mark = builder.checkpoint()
+    with recording(interp, "copy.deepcopy()"):
         try:
-            flag = recorder.attribute(value.traced, "requires_grad")
-            data = recorder.record(torch.ops.aten.detach.default, (value.traced,), {})
-            made = recorder.parameters.make(recorder.record(torch.ops.aten.clone.default, (data,), {}), flag)
+            flag = builder.attribute(value.traced, "requires_grad")
+            data = builder.record(torch.ops.aten.detach.default, (value.traced,), {})
+            made = builder.parameters.make(builder.record(torch.ops.aten.clone.default, (data,), {}), flag)
         except Uncapturable:
-            recorder.rollback(mark)
+            builder.rollback(mark)
             raise
-    return from_payload(ex, made, torch.nn.Parameter)
+    return from_payload(interp, made, torch.nn.Parameter)

@@ -1,7 +1,7 @@
 """torch.func: vmap, grad, jvp, jacobians. The function is traced once; torch's own transform runs on what was recorded.
 
 The function becomes a graph (see `higher_order`), traced on stand-ins for what the transform would pass to it. Then the
-real transform is called on shadows, with that graph as its function: batching rules, levels and derivatives are
+real transform is called on fake tensors, with that graph as its function: batching rules, levels and derivatives are
 torch's, and what comes out is the list of ATen calls that eager would make. Whatever raises in there, and any function
 with a side effect, breaks the graph: eager runs the call, and says what is wrong.
 """
@@ -28,7 +28,7 @@ from ...capture.fake_tensors import torch_number
 from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.calls import WRAPPED, builtin, calls_of, recording
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import (
     ConstValue,
     DictValue,
@@ -61,12 +61,12 @@ _REVERSE = (torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch
 def _maker(transform: Any) -> Callable[..., Value]:
     names = list(_OPTIONS[transform])
 
-    def make(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def make(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
         given = {**dict(zip(["func", *names], args, strict=False)), **kwargs}
         if "func" not in given or not set(given) <= {"func", *names} or len(args) > 1 + len(names):
             raise refusal("unusual arguments")
         fn = given.pop("func")
-        options = {name: constant(ex, value) for name, value in given.items()}
+        options = {name: constant(interp, value) for name, value in given.items()}
         _check_chunks(options)
         return TransformValue(transform, fn, options)
 
@@ -84,8 +84,8 @@ def _check_chunks(options: dict[str, Any]) -> None:
 
 
 @builtin(torch.func.hessian)
-def _hessian(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    inner = _maker(torch.func.jacrev)(ex, args, kwargs)
+def _hessian(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    inner = _maker(torch.func.jacrev)(interp, args, kwargs)
     return TransformValue(torch.func.jacfwd, inner, dict(inner.options))  # type: ignore[attr-defined]
 
 
@@ -108,14 +108,14 @@ def _transformed(transform: Any, fn: Any, options: dict[str, Any]) -> Any:
 def _made_outside(transform: Any) -> Callable[..., Any]:
     """The handler of functions that `transform` made before: what it was told is in their closure."""
 
-    def handle(ex: Executor, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    def handle(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
         cells = dict(zip(fn.code.co_freevars, fn.closure or (), strict=True))
-        contents = {name: ex.world.cell_content(cell) for name, cell in cells.items()}
-        options = {name: constant(ex, contents[name]) for name in _OPTIONS[transform]}  # type: ignore[arg-type]
+        contents = {name: interp.context.cell_content(cell) for name, cell in cells.items()}
+        options = {name: constant(interp, contents[name]) for name in _OPTIONS[transform]}  # type: ignore[arg-type]
         _check_chunks(options)
         func = contents["func"]
         assert isinstance(func, Value)
-        return apply(ex, TransformValue(transform, func, options), args, kwargs)
+        return apply(interp, TransformValue(transform, func, options), args, kwargs)
 
     return handle
 
@@ -144,7 +144,7 @@ class Run:
     call: Callable[[Callable[..., Any], Any], Any]
     tree: Any
     body: Body
-    recorder: Any
+    builder: Any
     name: str
     structure: Any = field(default=None)
 
@@ -157,7 +157,7 @@ class Run:
 
         def function(*args: Any, **kwargs: Any) -> Any:
             leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-            results = _run_graph(self.body.graph, [*leaves, *captures], self.recorder.sizes, symbolic)
+            results = _run_graph(self.body.graph, [*leaves, *captures], self.builder.sizes, symbolic)
             return _rebuild(self.body.structure, results)
 
         function.__name__ = self.name
@@ -165,19 +165,19 @@ class Run:
         leaves, self.structure = pytree.tree_flatten(self.call(function, tree))
         return leaves
 
-    def record(self, ex: Executor, tensors: list[TracedTensor]) -> Value:
+    def record(self, interp: Interpreter, tensors: list[TracedTensor]) -> Value:
         """What the call returns for these tensors."""
-        captures = [value_of(self.recorder, node) for node in self.body.captures]
+        captures = [value_of(self.builder, node) for node in self.body.captures]
         try:
-            results = derived_calls.run(self.recorder, self, (*tensors, *captures), {})
+            results = derived_calls.run(self.builder, self, (*tensors, *captures), {})
         except (UserError, RecursionError, AttributeError) as error:
             raise Uncapturable("transform", f"{type(error).__name__}: {error}") from None
-        return _value(ex, pytree.tree_unflatten([_Result(result) for result in results], self.structure))
+        return _value(interp, pytree.tree_unflatten([_Result(result) for result in results], self.structure))
 
 
-def value_of(recorder: Any, node: Node) -> TracedTensor:
+def value_of(builder: Any, node: Node) -> TracedTensor:
     """A tensor with the value of a node, in memory that nobody writes to."""
-    return TracedTensor(recorder, Storage(node), (), node, node.tensor)
+    return TracedTensor(builder, Storage(node), (), node, node.tensor)
 
 
 @dataclass(eq=False)
@@ -188,10 +188,10 @@ class Slot:
 
 
 @calls_of(TransformValue)
-def apply(ex: Executor, fn: TransformValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def apply(interp: Interpreter, fn: TransformValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a transformed function."""
     tensors: list[TensorValue] = []
-    tree = tree_of(ex, TupleValue(list(args)), tensors), {k: tree_of(ex, v, tensors) for k, v in kwargs.items()}
+    tree = tree_of(interp, TupleValue(list(args)), tensors), {k: tree_of(interp, v, tensors) for k, v in kwargs.items()}
     options = fn.options
     if fn.transform is torch.func.vmap:
         axes = _axes(options.get("in_dims", 0), tree[0], len(tensors))
@@ -202,19 +202,19 @@ def apply(ex: Executor, fn: TransformValue, args: list[Value], kwargs: dict[str,
     def call(function: Callable[..., Any], given: Any) -> Any:
         return fn.transform(function, **options)(*given[0], **given[1])
 
-    return _record(ex, fn, call, tree, tensors, axes, differentiated)
+    return _record(interp, fn, call, tree, tensors, axes, differentiated)
 
 
 @builtin(torch.func.jvp)
-def _jvp(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _jvp(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = {**dict(zip(("func", "primals", "tangents"), args, strict=False)), **kwargs}
     if len(args) > 3 or not {"func", "primals", "tangents"} <= set(given) <= {"func", "primals", "tangents", "has_aux"}:
         raise refusal("unusual arguments")
-    options = {"has_aux": constant(ex, given["has_aux"])} if "has_aux" in given else {}
+    options = {"has_aux": constant(interp, given["has_aux"])} if "has_aux" in given else {}
     tensors: list[TensorValue] = []
-    primals = tree_of(ex, given["primals"], tensors)
+    primals = tree_of(interp, given["primals"], tensors)
     count = len(tensors)
-    tree = (primals, {}, tree_of(ex, given["tangents"], tensors))
+    tree = (primals, {}, tree_of(interp, given["tangents"], tensors))
     if type(primals) is not tuple:
         raise refusal("primals that are no tuple")
 
@@ -222,54 +222,54 @@ def _jvp(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return torch.func.jvp(function, filled[0], filled[2], **options)
 
     fn = TransformValue(torch.func.jvp, given["func"], options)
-    return _record(ex, fn, call, tree, tensors, [None] * count, set())
+    return _record(interp, fn, call, tree, tensors, [None] * count, set())
 
 
-def _record(ex: Executor, fn: TransformValue, call: Callable[..., Any], tree: Any, tensors: list[TensorValue],
+def _record(interp: Interpreter, fn: TransformValue, call: Callable[..., Any], tree: Any, tensors: list[TensorValue],
             axes: list[int | None], differentiated: set[int]) -> Value:
     """Trace the function on stand-ins for the first tensors (one for each of `axes`), and record the real call."""
     name = fn.transform.__name__
-    with recorded(ex, f"torch.func.{name}"):
-        body = trace(ex, fn, tree, tensors, axes, differentiated)
-        run = Run(call, tree, body, ex.recorder, getattr(fn.func, "name", name))
-        return run.record(ex, [tensor.traced for tensor in tensors])
+    with recorded(interp, f"torch.func.{name}"):
+        body = trace(interp, fn, tree, tensors, axes, differentiated)
+        run = Run(call, tree, body, interp.builder, getattr(fn.func, "name", name))
+        return run.record(interp, [tensor.traced for tensor in tensors])
 
 
 @contextlib.contextmanager
-def recorded(ex: Executor, what: str) -> Iterator[None]:
+def recorded(interp: Interpreter, what: str) -> Iterator[None]:
     """All of a transform, or nothing where it cannot be captured."""
-    mark = ex.recorder.checkpoint()
-    with recording(ex, what):
+    mark = interp.builder.checkpoint()
+    with recording(interp, what):
         try:
             yield
         except (Uncapturable, GraphBreak):
-            ex.recorder.rollback(mark)
+            interp.builder.rollback(mark)
             raise
 
 
-def trace(ex: Executor, fn: TransformValue, tree: Any, tensors: list[TensorValue], axes: list[int | None],
+def trace(interp: Interpreter, fn: TransformValue, tree: Any, tensors: list[TensorValue], axes: list[int | None],
           differentiated: set[int]) -> Body:
     """The function as a graph: see `_record`."""
-    recorder = ex.recorder
-    if recorder.state.inference_mode and fn.transform is not torch.func.vmap:
+    builder = interp.builder
+    if builder.state.inference_mode and fn.transform is not torch.func.vmap:
         raise refusal("derivatives in inference mode, which are no inference tensors")
-    stand_ins = [_stand_in(recorder, recorder.node(tensor.traced), axis, index in differentiated)
+    stand_ins = [_stand_in(builder, builder.node(tensor.traced), axis, index in differentiated)
                  for index, (tensor, axis) in enumerate(zip(tensors, axes, strict=False))]
-    arguments = [_substitute(ex, part, stand_ins) for part in tree[0]]
-    keywords = {k: _substitute(ex, part, stand_ins) for k, part in tree[1].items()}
-    grad = recorder.state.grad_enabled
+    arguments = [_substitute(interp, part, stand_ins) for part in tree[0]]
+    keywords = {k: _substitute(interp, part, stand_ins) for k, part in tree[1].items()}
+    grad = builder.state.grad_enabled
     if fn.transform in _REVERSE:
-        recorder.state.set("grad_enabled", True)
-    batched, recorder.state.batched = recorder.state.batched, fn.transform is torch.func.vmap
-    recorder.state.transforms += 1
+        builder.state.set("grad_enabled", True)
+    batched, builder.state.batched = builder.state.batched, fn.transform is torch.func.vmap
+    builder.state.transforms += 1
     try:
-        body = trace_body(ex, fn.func, arguments, keywords, stand_ins)
+        body = trace_body(interp, fn.func, arguments, keywords, stand_ins)
     finally:
-        recorder.state.transforms -= 1
-        recorder.state.batched = batched
-        if recorder.state.grad_enabled != grad:
-            recorder.state.set("grad_enabled", grad)
-    _check_writes(ex, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
+        builder.state.transforms -= 1
+        builder.state.batched = batched
+        if builder.state.grad_enabled != grad:
+            builder.state.set("grad_enabled", grad)
+    _check_writes(interp, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
     if any(is_programs_own(node.op) and has_python_rules(node.op.target) for node in body.graph.nodes):
         raise refusal("an operator whose gradient or batching rule may be Python of the program's")
     _prepare(fn.transform)
@@ -278,7 +278,7 @@ def trace(ex: Executor, fn: TransformValue, tree: Any, tensors: list[TensorValue
     return body
 
 
-def _stand_in(recorder: Any, node: Node, axis: int | None, requires_grad: bool) -> Node:
+def _stand_in(builder: Any, node: Node, axis: int | None, requires_grad: bool) -> Node:
     """A new tensor like one that the transform passes to the function: without the axis mapped over."""
     spec = node.tensor
     if axis is not None:
@@ -290,16 +290,16 @@ def _stand_in(recorder: Any, node: Node, axis: int | None, requires_grad: bool) 
         if not (spec.dtype.is_floating_point or spec.dtype.is_complex):
             raise refusal("a derivative with respect to integers")
         spec = spec.with_(requires_grad=True)
-    return recorder.graph.add(recorder.op(_aten.clone.default), (node,), {}, spec.with_(offset=0), recorder.loc)
+    return builder.graph.add(builder.op(_aten.clone.default), (node,), {}, spec.with_(offset=0), builder.loc)
 
 
-def _check_writes(ex: Executor, body: Body, batched: list[Node]) -> None:
+def _check_writes(interp: Interpreter, body: Body, batched: list[Node]) -> None:
     """vmap refuses to write a value for each example into memory that all of them share."""
     mapped = set(batched)
     for node in body.recorded:
         if not mapped.isdisjoint(node.input_nodes()):
             mapped.add(node)
-    for value in list(ex.world.tensors.values()):
+    for value in list(interp.context.tensors.values()):
         storage = value.traced.storage
         if storage.written and storage.values[0] not in mapped and not mapped.isdisjoint(storage.values):
             raise refusal("a write of one value for each example to a tensor that has only one")
@@ -366,30 +366,30 @@ def _rebuild(structure: Any, leaves: list[Any]) -> Any:
 # -- trees of arguments and results -------------------------------------------------------------------------
 
 
-def tree_of(ex: Executor, value: Value, tensors: list[TensorValue]) -> Any:
+def tree_of(interp: Interpreter, value: Value, tensors: list[TensorValue]) -> Any:
     """The argument as the transform sees it: containers, with slots for tensors."""
     if isinstance(value, TensorValue):
         tensors.append(value)
         return Slot(len(tensors) - 1)
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(tree_of(ex, ex.world.force(item), tensors) for item in value.items)
+        return value.cls(tree_of(interp, interp.context.force(item), tensors) for item in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: tree_of(ex, item, tensors) for key, item in ex.world.plain_items(value)}
+        return {key: tree_of(interp, item, tensors) for key, item in interp.context.plain_items(value)}
     return _Opaque(value)
 
 
-def _substitute(ex: Executor, tree: Any, stand_ins: list[Node]) -> Value:
+def _substitute(interp: Interpreter, tree: Any, stand_ins: list[Node]) -> Value:
     """What the function is called with: new containers, with the stand-ins in place of the tensors."""
     if isinstance(tree, Slot):
-        return ex.world.tensor_value(ex.recorder.fresh(stand_ins[tree.index]))
+        return interp.context.tensor_value(interp.builder.fresh(stand_ins[tree.index]))
     if isinstance(tree, _Opaque):
         return tree.value
     if type(tree) is dict:
         made = DictValue()
         for key, item in tree.items():
-            ex.world.dict_set(made, key, _substitute(ex, item, stand_ins), ex.world.const_object(key))
+            interp.context.dict_set(made, key, _substitute(interp, item, stand_ins), interp.context.const_object(key))
         return made
-    return (TupleValue if type(tree) is tuple else ListValue)([_substitute(ex, item, stand_ins) for item in tree])
+    return (TupleValue if type(tree) is tuple else ListValue)([_substitute(interp, item, stand_ins) for item in tree])
 
 
 @dataclass(eq=False)
@@ -399,18 +399,18 @@ class _Result:
     payload: Any
 
 
-def _value(ex: Executor, tree: Any) -> Value:
+def _value(interp: Interpreter, tree: Any) -> Value:
     from ...interpreter.calls import from_payload
 
     if isinstance(tree, _Result):
-        return from_payload(ex, tree.payload)
+        return from_payload(interp, tree.payload)
     if type(tree) is dict:
         made = DictValue()
         for key, item in tree.items():
-            ex.world.dict_set(made, key, _value(ex, item), ex.world.const_object(key))
+            interp.context.dict_set(made, key, _value(interp, item), interp.context.const_object(key))
         return made
     if type(tree) in (tuple, list):
-        return (TupleValue if type(tree) is tuple else ListValue)([_value(ex, item) for item in tree])
+        return (TupleValue if type(tree) is tuple else ListValue)([_value(interp, item) for item in tree])
     raise Uncapturable("transform", f"a result of type {type(tree).__name__}")
 
 
@@ -441,14 +441,14 @@ def _differentiated(fn: TransformValue, tree: tuple[Any, ...]) -> set[int]:
     return {leaf.index for leaf in leaves}
 
 
-def constant(ex: Executor, value: Value) -> Any:
+def constant(interp: Interpreter, value: Value) -> Any:
     """An option as Python data."""
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(constant(ex, ex.world.force(item)) for item in value.items)
+        return value.cls(constant(interp, interp.context.force(item)) for item in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: constant(ex, item) for key, item in ex.world.plain_items(value)}
+        return {key: constant(interp, item) for key, item in interp.context.plain_items(value)}
     raise refusal("an option that is no constant")
 
 
@@ -460,6 +460,6 @@ __all__ = ["Run", "Slot", "apply", "constant", "recorded", "refusal", "trace", "
 
 
 @builtin(*(getattr(torch._C._VariableFunctions, name) for name in ("_make_dual", "_unpack_dual")))
-def _forward_mode(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _forward_mode(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Graphs carry no tangents."""
     raise GraphBreak("unsupported_tensor", "a tensor with a forward-mode tangent")

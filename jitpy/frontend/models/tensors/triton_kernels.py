@@ -20,7 +20,7 @@ from ...capture.graph_effects import may_handle
 from ...capture.kernel_launches import record_launch
 from ...guards.source import constant
 from ...interpreter.calls import _in_try, as_int, builtin, recording, to_payload
-from ...interpreter.interpreter import Executor
+from ...interpreter.interpreter import Interpreter
 from ...values.base import ConstValue, DictValue, ListValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 
 _KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
@@ -32,15 +32,15 @@ _LAUNCHER = getattr(KernelInterface.__getitem__(None, None), "__code__", None)
 
 
 @builtin(*_RUNS)
-def _launch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _launch(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`kernel.run(*args, grid=..., warmup=..., **kwargs)`, which `kernel[grid](...)` comes to."""
-    kernel = _kernel_of(ex, args[0])
+    kernel = _kernel_of(interp, args[0])
     args, kwargs = args[1:], dict(kwargs)
     grid, warmup = kwargs.pop("grid", None), kwargs.pop("warmup", None)
     if grid is None or not isinstance(warmup, ConstValue) or warmup.value is not False:
         raise GraphBreak("unsupported_call", "a Triton kernel that is only compiled")
     while isinstance(kernel, Heuristics):
-        _apply(ex, kernel, list(kernel.arg_names), args, kwargs)
+        _apply(interp, kernel, list(kernel.arg_names), args, kwargs)
         kernel = kernel.fn
     configs: list[Any] | None = None
     inner = kernel
@@ -66,44 +66,45 @@ def _launch(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if function.pre_run_hooks:
         raise GraphBreak("unsupported_call", "a Triton kernel with hooks")
     compiled = without_interpreter(function)
-    if compiled is function and _is_result_read(ex):
+    if compiled is function and _is_result_read(interp):
         raise GraphBreak("unsupported_call", "a Triton kernel whose machine code the program looks at")
     if compiled is function:
         same = SameKernel(function)
         if not same(function):
             raise GraphBreak("unsupported_call", "a Triton kernel whose globals have changed since it was compiled")
-        ex.recorder.guards.add(constant(function, function.__name__), "python", same, "the source of a Triton kernel")
+        interp.builder.guards.add(constant(function, function.__name__), "python", same,
+                                  "the source of a Triton kernel")
     constexprs = {compiled.arg_names[number] for number in compiled.constexprs}
-    places, tensors, numbers = _places(ex, values, constexprs)
-    chosen = [_chosen(ex, inner, values, config) for config in configs or [None]]
-    grids = tuple(_grid(ex, grid, compiled, {**values, **one}) for one in chosen)
-    if _in_try(ex) and not may_handle(ex.recorder, True):
+    places, tensors, numbers = _places(interp, values, constexprs)
+    chosen = [_chosen(interp, inner, values, config) for config in configs or [None]]
+    grids = tuple(_grid(interp, grid, compiled, {**values, **one}) for one in chosen)
+    if _in_try(interp) and not may_handle(interp.builder, True):
         raise GraphBreak("unsupported_call", "a Triton kernel whose exceptions are caught here")
     launch = Launch(kernel, compiled.__name__, tuple(names[: len(args)]), places, options,
-                    None if configs is None else tuple(_constants(ex, one) for one in chosen),
+                    None if configs is None else tuple(_constants(interp, one) for one in chosen),
                     tuple(tensor.dtype for tensor in tensors))
 
     def make(nodes: list[Any]) -> Any:
         written = launch.written(nodes)
         return op_of(launch, written), written
 
-    ex.recorder.loc = ex.loc()
-    with recording(ex, f"the Triton kernel {launch.name}"):
-        record_launch(ex.recorder, launch.name, make, grids, tensors, numbers)
+    interp.builder.loc = interp.loc()
+    with recording(interp, f"the Triton kernel {launch.name}"):
+        record_launch(interp.builder, launch.name, make, grids, tensors, numbers)
     return ConstValue(None)
 
 
 @builtin(torch.library.wrap_triton)
-def _wrap_triton(ex: Executor, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _wrap_triton(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The kernel itself: who traces `kernel[grid](...)` needs no wrapper."""
     if len(args) != 1 or kwargs or not issubclass(args[0].cls, _KERNELS):
         raise GraphBreak("unsupported_call", "torch.library.wrap_triton of what is no kernel")
     return args[0]
 
 
-def _kernel_of(ex: Executor, value: Value) -> Any:
+def _kernel_of(interp: Interpreter, value: Value) -> Any:
     """The kernel, from now on guarded by identity."""
-    kernel = ex.world.pin_instance(value)
+    kernel = interp.context.pin_instance(value)
     if kernel is None:
         raise GraphBreak("unsupported_call", "a Triton kernel that is made anew")
     return kernel
@@ -115,27 +116,27 @@ def _innermost(kernel: Any) -> Any:
     return kernel
 
 
-def _is_result_read(ex: Executor) -> bool:
+def _is_result_read(interp: Interpreter) -> bool:
     """Whether the program does anything with what a launch returns."""
-    frame = next((frame for frame in reversed(ex.frames) if frame.code is not _LAUNCHER), None)
+    frame = next((frame for frame in reversed(interp.frames) if frame.code is not _LAUNCHER), None)
     return frame is None or frame.instructions[frame.ip].name != "POP_TOP"
 
 
-def _apply(ex: Executor, heuristics: Any, names: list[str], args: list[Value], kwargs: dict[str, Value]) -> None:
+def _apply(interp: Interpreter, heuristics: Any, names: list[str], args: list[Value], kwargs: dict[str, Value]) -> None:
     """Results of heuristics become arguments."""
     for name, function in heuristics.values.items():
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        kwargs[name] = ex.call_sync(ex.world.const_object(function), [_dict(ex, given)])
+        kwargs[name] = interp.call_sync(interp.context.const_object(function), [_dict(interp, given)])
 
 
-def _dict(ex: Executor, items: dict[str, Value]) -> Value:
+def _dict(interp: Interpreter, items: dict[str, Value]) -> Value:
     made = DictValue()
     for name, value in items.items():
-        ex.world.dict_set(made, name, value, ConstValue(name))
+        interp.context.dict_set(made, name, value, ConstValue(name))
     return made
 
 
-def _places(ex: Executor, values: dict[str, Value], constexprs: set[str]) -> Any:
+def _places(interp: Interpreter, values: dict[str, Value], constexprs: set[str]) -> Any:
     """Where each argument goes, the tensors (each once) and the numbers."""
     places: dict[str, Place] = {}
     tensors: list[Any] = []
@@ -148,42 +149,43 @@ def _places(ex: Executor, values: dict[str, Value], constexprs: set[str]) -> Any
                 tensors.append(value.traced)
             places[name] = Place("tensor", tensors.index(value.traced))
         elif isinstance(value, (SymValue, ScalarValue)) and name in constexprs:
-            places[name] = Place("constant", as_int(ex, value, f"{name}, a constexpr of a Triton kernel"))
+            places[name] = Place("constant", as_int(interp, value, f"{name}, a constexpr of a Triton kernel"))
         elif isinstance(value, (SymValue, ScalarValue)) or isinstance(value, ConstValue) and \
                 type(value.value) in (int, float) and name not in constexprs:
             places[name] = Place("number", len(numbers))
-            numbers.append(to_payload(ex, value))
+            numbers.append(to_payload(interp, value))
         elif isinstance(value, (TupleValue, ListValue, DictValue)):
             raise GraphBreak("unsupported_value", "a container as an argument of a Triton kernel")
-        elif name in constexprs and (known := ex.world.pin_instance(value)) is not None:
+        elif name in constexprs and (known := interp.context.pin_instance(value)) is not None:
             places[name] = Place("constant", known)  # another kernel, a type of Triton's
         else:
-            places[name] = Place("constant", to_payload(ex, value))
+            places[name] = Place("constant", to_payload(interp, value))
     return places, tensors, numbers
 
 
-def _chosen(ex: Executor, inner: Any, values: dict[str, Value], config: Any) -> dict[str, Value]:
+def _chosen(interp: Interpreter, inner: Any, values: dict[str, Value], config: Any) -> dict[str, Value]:
     """The parameters that a configuration sets, and the heuristics below its tuner."""
     chosen: dict[str, Value] = {} if config is None else {
-        name: ex.world.const_object(value) for name, value in config.kwargs.items()}
+        name: interp.context.const_object(value) for name, value in config.kwargs.items()}
     while isinstance(inner, Heuristics):
-        _apply(ex, inner, list(values), list(values.values()), chosen)
+        _apply(interp, inner, list(values), list(values.values()), chosen)
         inner = inner.fn
     return chosen
 
 
-def _constants(ex: Executor, chosen: dict[str, Value]) -> dict[str, Any]:
-    return {name: as_int(ex, value, f"{name}, of a Triton kernel") if isinstance(value, (SymValue, ScalarValue))
-            else to_payload(ex, value) for name, value in chosen.items()}
+def _constants(interp: Interpreter, chosen: dict[str, Value]) -> dict[str, Any]:
+    return {name: as_int(interp, value, f"{name}, of a Triton kernel") if isinstance(value, (SymValue, ScalarValue))
+            else to_payload(interp, value) for name, value in chosen.items()}
 
 
-def _grid(ex: Executor, grid: Value, function: Any, meta: dict[str, Value]) -> Any:
+def _grid(interp: Interpreter, grid: Value, function: Any, meta: dict[str, Value]) -> Any:
     """The grid for parameters, as numbers and sizes."""
     if not isinstance(grid, (TupleValue, ListValue)):
         for parameter in function.params:
             if parameter.name not in meta and parameter.has_default:
-                meta[parameter.name] = ex.world.const_object(parameter.default)
-        grid = ex.call_sync(grid, [_dict(ex, {name: meta[name] for name in function.arg_names if name in meta})])
+                meta[parameter.name] = interp.context.const_object(parameter.default)
+        grid = interp.call_sync(grid,
+                                [_dict(interp, {name: meta[name] for name in function.arg_names if name in meta})])
     if not isinstance(grid, (TupleValue, ListValue)) or not 1 <= len(grid.items) <= 3:
         raise GraphBreak("unsupported_call", "the grid of a Triton kernel that is no tuple of one to three numbers")
-    return tuple(to_payload(ex, ex.world.force(item)) for item in grid.items)
+    return tuple(to_payload(interp, interp.context.force(item)) for item in grid.items)

@@ -1,0 +1,47 @@
+"""What C code does: models of builtins, the standard library, numpy and torch, by callable.
+
+`load` imports the modules that register models. Nothing else in `frontend/` imports a module for its registrations.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_MODULES = (
+    "user_marks",
+    "builtins.clocks",
+    "builtins.context_variables",
+    "builtins.copies",
+    "builtins.data_classes",
+    "builtins.draws",
+    "builtins.library",
+    "builtins.shown_tensors",
+    "builtins.signatures",
+    "builtins.strings",
+    "builtins.weak_references",
+    "tensors.autograd_functions",
+    "tensors.backward_calls",
+    "tensors.checkpoints",
+    "tensors.functional_gradients",
+    "tensors.generator_state",
+    "tensors.higher_order",
+    "tensors.inference_mode",
+    "tensors.leaves",
+    "tensors.legacy_constructors",
+    "tensors.linear_maps",
+    "tensors.optimizer_steps",
+    "tensors.scan_loops",
+    "tensors.size_checks",
+    "tensors.tensor_hooks",
+    "tensors.transforms",
+)
+
+
+def load() -> None:
+    """Import the models; those of numpy's functions where arrays are captured."""
+    for name in _MODULES:
+        importlib.import_module(f"{__name__}.{name}")
+    from .arrays.array_values import IS_CAPTURED
+
+    if IS_CAPTURED:
+        importlib.import_module(f"{__name__}.arrays.array_operations")
