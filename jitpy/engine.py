@@ -41,7 +41,7 @@ from .frontend.interpreter.interpreter import Frame, Interpreter, is_library
 from .frontend.interpreter.trace_context import TraceContext
 from .frontend.models.builtins.local_classes import forget_twins
 from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
-from .frontend.values.base import CellValue, Lazy, Value
+from .frontend.values import CellValue, Lazy, Value
 from .instances import is_method_call, split
 from .ir import Graph, ScalarSpec, interrupts
 from .ir.alias import any_needs_grad

@@ -7,7 +7,7 @@ from typing import Any
 from ..interpreter.calls import call
 from ..interpreter.interpreter import Frame, Interpreter, opcode
 from ..models.builtins.iteration import is_iterable, iterate
-from ..values.base import DictValue, NullValue, TupleValue, Value
+from ..values import DictValue, NullValue, TupleValue, Value
 from .container_opcodes import function_text, is_no_sequence, merge_mapping
 from .stack_opcodes import push
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..breaks import GraphBreak
 from ..interpreter.interpreter import Frame, Interpreter, TracedException, opcode
 from ..interpreter.subscripts import contains, delete_item, get_item, set_item
-from ..values.base import ConstValue, DictValue, Value, const
+from ..values import ConstValue, DictValue, Value, const
 from .stack_opcodes import load_deref, load_global
 
 

@@ -23,7 +23,7 @@ from ..models.builtins.mapping_methods import dict_update
 from ..models.builtins.sequence_methods import list_extend
 from ..models.builtins.sets import make_set, set_add, set_update
 from ..models.builtins.symbolic_text import joined, text
-from ..values.base import (
+from ..values import (
     NONE,
     ConstValue,
     DictValue,

@@ -11,7 +11,7 @@ from ..interpreter.attributes import load_attr
 from ..interpreter.calls import call
 from ..interpreter.interpreter import PUSHED, Frame, Interpreter, TracedException, opcode
 from ..models.builtins.exception_calls import left_over, match_group
-from ..values.base import (
+from ..values import (
     ConstValue,
     ExceptionValue,
     ExcInfoValue,

@@ -9,7 +9,7 @@ from ..interpreter.operators import truth
 from ..models.builtins.generators import resume, suspend
 from ..models.builtins.iteration import get_iter, next_value
 from ..models.tensors.assumptions import branch
-from ..values.base import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Value
+from ..values import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Value
 from .stack_opcodes import constant, push
 
 

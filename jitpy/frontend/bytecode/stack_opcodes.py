@@ -13,7 +13,7 @@ from ..interpreter.interpreter import PUSHED, Frame, Interpreter, opcode
 from ..interpreter.operators import binary, compare, constant_of, same_object, truth, unary
 from ..interpreter.subscripts import contains, delete_item, get_item, set_item
 from ..models.builtins.type_calls import make_super
-from ..values.base import (
+from ..values import (
     NONE,
     NULL,
     UNBOUND,
@@ -335,7 +335,7 @@ def _unary_not(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("TO_BOOL")
 def _to_bool(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    from ..values.base import ScalarValue, TensorValue
+    from ..values import ScalarValue, TensorValue
 
     if isinstance(frame.stack[-1], (ScalarValue, TensorValue)):
         return  # the jump that follows breaks the graph
@@ -352,7 +352,7 @@ def _compare_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
     name = ins.arg.name
     result = compare(interp, _COMPARE_SYMBOLS[name.removesuffix("_CAST")], a, b)
     if name.endswith("_CAST"):
-        from ..values.base import ScalarValue, TensorValue
+        from ..values import ScalarValue, TensorValue
 
         result = interp.finish_sync(result)
         if not isinstance(result, (ScalarValue, TensorValue)):

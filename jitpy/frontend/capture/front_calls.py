@@ -21,7 +21,7 @@ from jitpy.ir import Node, Op, ScalarSpec
 from ...ir.failures import cannot_raise
 from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import CallSource
-from ..values.base import ConstValue, ListValue, PyValue, RangeValue, ScalarValue, SymValue, TupleValue, Value
+from ..values import ConstValue, ListValue, PyValue, RangeValue, ScalarValue, SymValue, TupleValue, Value
 from .traced import GraphInput, TracedScalar
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 
 from ..models.builtins.symbolic_text import TextValue
 from ..polyfills import ORIGINALS
-from ..values.base import (
+from ..values import (
     BoxedValue,
     BuiltinMethodValue,
     CellValue,

@@ -40,7 +40,7 @@ from ..guards.source import (
 )
 from ..interpreter.trace_context import TraceContext, own_dict
 from ..models.tensors.computed_sizes import number_of
-from ..values.base import (
+from ..values import (
     ConstValue,
     GeneratorValue,
     NullValue,

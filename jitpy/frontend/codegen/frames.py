@@ -38,7 +38,7 @@ from ..models.builtins.generators import abandoned
 from ..models.builtins.host_effects import lost_way
 from ..polyfills.classes import build_class
 from ..polyfills.construct import looked_up
-from ..values.base import (
+from ..values import (
     NULL,
     CellValue,
     ExceptionValue,

@@ -21,7 +21,7 @@ from ..interpreter.interpreter import Frame, Interpreter, is_polyfill
 from ..interpreter.trace_context import TraceContext
 from ..models.builtins.iteration import EnumerateIterator, RestIterator, ZipIterator
 from ..polyfills import iterators
-from ..values.base import (
+from ..values import (
     NULL,
     ExcInfoValue,
     FunctionValue,

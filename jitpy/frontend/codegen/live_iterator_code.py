@@ -20,7 +20,7 @@ from ..models.builtins.iteration import (
     SequenceIterator,
     ZipIterator,
 )
-from ..values.base import BoxedValue, ConstValue, ListValue, ObjectValue, TupleValue, Value
+from ..values import BoxedValue, ConstValue, ListValue, ObjectValue, TupleValue, Value
 from .frame_code import Emitter, builds
 
 

@@ -23,7 +23,7 @@ from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from bytecode.instr import InstrLocation
 
 from ..bytecode.code import CodeTable, CodeView, view_of
-from ..values.base import Value
+from ..values import Value
 from .frame_code import assemble, slot
 
 if TYPE_CHECKING:

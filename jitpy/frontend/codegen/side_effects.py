@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..models.builtins.live_iterators import advance
-from ..values.base import (
+from ..values import (
     CellValue,
     ClassWrites,
     DictValue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..values.base import (
+from ..values import (
     CellValue,
     DictValue,
     IteratorValue,

@@ -21,7 +21,7 @@ from ..models.builtins.modelled_types import store_hidden
 from ..models.builtins.thread_locals import attributes_of_local, is_local
 from ..models.tensors import torch_objects as tensor_values
 from ..polyfills import STAND_IN_ORIGINALS, STAND_INS, construct
-from ..values.base import (
+from ..values import (
     DELETED,
     UNBOUND,
     WRAPPED_STEP,

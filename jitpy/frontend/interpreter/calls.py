@@ -49,7 +49,7 @@ from ..models.tensors.tensor_flags import count_of
 from ..models.tensors.torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_skipped
 from ..polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up, is_polyfill
 from ..polyfills.classes import call_type
-from ..values.base import (
+from ..values import (
     CONST_TYPES,
     BoxedValue,
     BuiltinMethodValue,

@@ -15,7 +15,7 @@ import torch
 from ..breaks import GraphBreak
 from ..models.arrays.array_values import evaluate_strictly, is_number
 from ..models.builtins.plain_parts import transparent_part
-from ..values.base import (
+from ..values import (
     CONST_TYPES,
     BoxedValue,
     ConstValue,

@@ -25,7 +25,7 @@ from ..bytecode.code import CodeView, Ins, view_of
 from ..capture.front_calls import FrontCall
 from ..models.builtins.symbolic_text import TextValue
 from ..models.tensors.known_numbers import pin
-from ..values.base import (
+from ..values import (
     CellValue,
     ConstValue,
     DictValue,

@@ -9,7 +9,7 @@ import torch
 
 from ..guards.guard_set import MISSING
 from ..guards.source import Source, constant
-from ..values.base import BuiltinMethodValue, PyValue, Value, const, unsupported
+from ..values import BuiltinMethodValue, PyValue, Value, const, unsupported
 from .attributes import _descriptor_get, _with_hook, attribute_error, is_data_descriptor
 from .interpreter import Interpreter
 

@@ -19,7 +19,7 @@ import torch
 
 from ..guards.guard_set import MISSING
 from ..polyfills import STAND_IN_ORIGINALS
-from ..values.base import (
+from ..values import (
     ConstValue,
     ListValue,
     SymValue,

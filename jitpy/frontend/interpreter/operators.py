@@ -26,7 +26,7 @@ from ..models.tensors.computed_sizes import answer_of, number_of
 from ..models.tensors.known_numbers import decide, pin
 from ..models.tensors.tensor_flags import truth_of_flag
 from ..polyfills import construct
-from ..values.base import (
+from ..values import (
     BoxedValue,
     ConstValue,
     DictValue,

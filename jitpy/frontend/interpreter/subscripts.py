@@ -17,7 +17,7 @@ from ..models.arrays.array_values import ArrayValue, is_number
 from ..models.builtins.growing import change_list, has_item, list_item, number_of_items
 from ..models.builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
 from ..models.builtins.plain_parts import answers, is_boxed, plain_part, whole_plain_part
-from ..values.base import (
+from ..values import (
     BuiltinMethodValue,
     ConstValue,
     DictValue,

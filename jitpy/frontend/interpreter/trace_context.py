@@ -61,7 +61,7 @@ from ..models.builtins.symbolic_text import TextValue, known_part
 from ..models.tensors.compiler_controls import size_marks
 from ..models.tensors.known_numbers import float_input
 from ..polyfills import STAND_IN_METHODS
-from ..values.base import (
+from ..values import (
     CONST_TYPES,
     DELETED,
     UNBOUND,

@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..guards.source import ConstSource, Source, attr, index, item
-from ..values.base import BuiltinMethodValue, ConstValue, DictValue, FunctionValue, PyValue, Value
+from ..values import BuiltinMethodValue, ConstValue, DictValue, FunctionValue, PyValue, Value
 
 if TYPE_CHECKING:
     from .trace_context import TraceContext

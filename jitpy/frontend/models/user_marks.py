@@ -6,7 +6,7 @@ from ... import marks
 from ..breaks import GraphBreak
 from ..interpreter.calls import builtin
 from ..interpreter.interpreter import Interpreter
-from ..values.base import ConstValue, Value
+from ..values import ConstValue, Value
 
 
 @builtin(marks.graph_break)

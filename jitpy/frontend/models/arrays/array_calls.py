@@ -23,7 +23,7 @@ from ...interpreter.constant_folding import NotConstant, deep_constant
 from ...interpreter.interpreter import Interpreter, TracedException
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
-from ...values.base import (
+from ...values import (
     ConstValue,
     DictValue,
     ListValue,

@@ -13,7 +13,7 @@ from ...interpreter.calls import BUILTINS, builtin, record
 from ...interpreter.operators import sym
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, Counterpart
-from ...values.base import (
+from ...values import (
     NONE,
     BuiltinMethodValue,
     ConstValue,

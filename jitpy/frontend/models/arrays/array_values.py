@@ -15,7 +15,7 @@ import torch
 
 from ...capture.traced import Uncapturable
 from ...guards.source import Source, slot
-from ...values.base import CONST_TYPES, Value
+from ...values import CONST_TYPES, Value
 
 if TYPE_CHECKING:
     from ...interpreter.trace_context import TraceContext

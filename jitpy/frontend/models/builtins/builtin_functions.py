@@ -53,7 +53,7 @@ from ...interpreter.operators import (
 from ...interpreter.subscripts import contains, delete_item, get_item, set_item
 from ...polyfills import ORIGINALS, builtins_, construct
 from ...polyfills.classes import make_type
-from ...values.base import (
+from ...values import (
     CONST_TYPES,
     FALSE,
     NONE,

@@ -40,7 +40,7 @@ from ...interpreter.calls import builtin, call
 from ...interpreter.hash_keys import hashed_fields, key_of
 from ...interpreter.interpreter import Interpreter, TracedException
 from ...interpreter.plain_classes import compares_by_program
-from ...values.base import (
+from ...values import (
     CONST_TYPES,
     ConstValue,
     DictValue,

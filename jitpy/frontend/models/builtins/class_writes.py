@@ -17,7 +17,7 @@ from ...interpreter.attributes import is_data_descriptor, is_property
 from ...interpreter.calls import call
 from ...interpreter.interpreter import Interpreter
 from ...interpreter.trace_context import TraceContext
-from ...values.base import (
+from ...values import (
     CONST_TYPES,
     DELETED,
     ClassWrites,

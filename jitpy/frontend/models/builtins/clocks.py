@@ -14,7 +14,7 @@ from ...capture.front_calls import FrontCall, make, new_source, number_input
 from ...guards.source import constant
 from ...interpreter.calls import BUILTINS
 from ...interpreter.interpreter import Interpreter
-from ...values.base import PyValue, Value, const
+from ...values import PyValue, Value, const
 
 Args = list[Value]
 Kwargs = dict[str, Value]

@@ -11,7 +11,7 @@ from ...codegen.frame_code import Emitter, builds
 from ...guards.source import slot
 from ...interpreter.calls import builtin
 from ...interpreter.interpreter import Interpreter
-from ...values.base import NONE, PyValue, Value
+from ...values import NONE, PyValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]

@@ -16,7 +16,7 @@ from ...interpreter.attributes import load_attr
 from ...interpreter.calls import builtin, call, inline_library
 from ...interpreter.hash_keys import key_of
 from ...interpreter.interpreter import Interpreter
-from ...values.base import (
+from ...values import (
     NONE,
     ClassValue,
     ConstValue,

@@ -20,7 +20,7 @@ from ...guards.guard_set import MISSING
 from ...interpreter.calls import builtin
 from ...interpreter.constant_folding import NotConstant, deep_constant
 from ...interpreter.interpreter import Frame, Interpreter
-from ...values.base import (
+from ...values import (
     NONE,
     CellValue,
     ClassValue,

@@ -25,7 +25,7 @@ from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
 from ...interpreter.calls import BUILTINS
 from ...interpreter.interpreter import Interpreter
-from ...values.base import NONE, ConstValue, ListValue, PyValue, SymValue, TupleValue, Value
+from ...values import NONE, ConstValue, ListValue, PyValue, SymValue, TupleValue, Value
 from ..arrays.array_values import IS_CAPTURED, TORCH_DTYPES, ArrayValue
 from .growing import change_list
 

@@ -12,7 +12,7 @@ from ...interpreter.attributes import load_attr
 from ...interpreter.calls import builtin
 from ...interpreter.interpreter import Interpreter
 from ...polyfills import exceptions as polyfills
-from ...values.base import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, ListValue, PyValue, TupleValue, Value
+from ...values import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, ListValue, PyValue, TupleValue, Value
 from .exception_state import base_in_c, state_names
 from .iteration import iterate
 

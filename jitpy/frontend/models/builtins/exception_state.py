@@ -12,7 +12,7 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...interpreter.calls import builtin
 from ...interpreter.interpreter import Interpreter
-from ...values.base import NONE, ConstValue, ExceptionValue, Identity, TupleValue, Value, unsupported
+from ...values import NONE, ConstValue, ExceptionValue, Identity, TupleValue, Value, unsupported
 
 Args = list[Value]
 Kwargs = dict[str, Value]

@@ -17,7 +17,7 @@ from ...bytecode.code import Ins
 from ...guards.guard_set import MISSING
 from ...interpreter.calls import builtin
 from ...interpreter.interpreter import PUSHED, Frame, Interpreter, TracedException
-from ...values.base import NONE, ConstValue, ExceptionValue, ExcInfoValue, Exhausted, GeneratorValue, PyValue, Value
+from ...values import NONE, ConstValue, ExceptionValue, ExcInfoValue, Exhausted, GeneratorValue, PyValue, Value
 
 _CLOSE_RETURNS = sys.version_info >= (3, 13)
 

@@ -22,7 +22,7 @@ from ....ir.algebra import sympy
 from ...guards.observations import MANY
 from ...guards.source import ConstSource, LocalSource, Source, index, slot
 from ...interpreter.plain_classes import compares_by_program
-from ...values.base import (
+from ...values import (
     CONST_TYPES,
     ConstValue,
     DictValue,

@@ -20,7 +20,7 @@ from ...codegen.resume import origin_code
 from ...guards.source import attr, constant, item
 from ...interpreter.calls import builtin, record
 from ...interpreter.interpreter import Frame, Interpreter, stands_for_c
-from ...values.base import (
+from ...values import (
     CONST_TYPES,
     NONE,
     ConstValue,

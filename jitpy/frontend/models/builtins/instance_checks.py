@@ -23,7 +23,7 @@ from ...interpreter.calls import builtin
 from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import same_object, truth
 from ...polyfills import ORIGINALS
-from ...values.base import NONE, ConstValue, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
+from ...values import NONE, ConstValue, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
 from .builtin_functions import shown_class
 
 Args = list[Value]

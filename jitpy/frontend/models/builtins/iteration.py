@@ -17,7 +17,7 @@ from ...interpreter.calls import builtin, call, range_items, record
 from ...interpreter.interpreter import PUSHED, Interpreter, TracedException
 from ...interpreter.operators import binary, compare, known_text, truth
 from ...polyfills import rest_of
-from ...values.base import (
+from ...values import (
     DELETED,
     ConstValue,
     DictValue,

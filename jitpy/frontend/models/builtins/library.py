@@ -14,7 +14,7 @@ from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...interpreter.calls import CODE_MODELS, builtin, call
 from ...interpreter.interpreter import Interpreter
-from ...values.base import DictValue, FunctionValue, PyValue, Value
+from ...values import DictValue, FunctionValue, PyValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]

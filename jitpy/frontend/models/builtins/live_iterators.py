@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ...breaks import GraphBreak
 from ...guards.observations import STEPS_AHEAD
 from ...guards.source import Source, index, slot
-from ...values.base import Exhausted, IteratorValue, Lazy, Value
+from ...values import Exhausted, IteratorValue, Lazy, Value
 from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from ...interpreter.constant_folding import NotConstant, deep_constant
 from ...interpreter.interpreter import PUSHED, Interpreter
 from ...interpreter.trace_context import TraceContext
 from ...polyfills import classes as polyfills
-from ...values.base import (
+from ...values import (
     NONE,
     CellValue,
     ClassValue,

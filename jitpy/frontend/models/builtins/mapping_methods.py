@@ -10,7 +10,7 @@ from ...guards.guard_set import MISSING
 from ...interpreter.calls import BUILTINS, builtin, call
 from ...interpreter.hash_keys import key_of
 from ...interpreter.interpreter import Interpreter
-from ...values.base import (
+from ...values import (
     NONE,
     ConstValue,
     DictValue,

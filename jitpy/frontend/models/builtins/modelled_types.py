@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...guards.source import Source, attr, slot
 from ...polyfills import ORIGINALS, STAND_INS, Items, stand_in_of
-from ...values.base import ListValue, StandInValue, Value
+from ...values import ListValue, StandInValue, Value
 from .growing import UnreadList
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...guards.guard_set import MISSING
 from ...guards.source import ConstSource, Source, slot
-from ...values.base import BoxedValue, ConstValue, PyValue, Value, const
+from ...values import BoxedValue, ConstValue, PyValue, Value, const
 
 if TYPE_CHECKING:
     from ...interpreter.interpreter import Interpreter

@@ -12,7 +12,7 @@ from ...guards.guard_set import MISSING
 from ...interpreter.calls import as_int, builtin, is_index_sized
 from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import constant_of, equal, mutate
-from ...values.base import (
+from ...values import (
     FALSE,
     NONE,
     ConstValue,

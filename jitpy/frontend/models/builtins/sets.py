@@ -13,7 +13,7 @@ from ...breaks import GraphBreak
 from ...interpreter.calls import BUILTINS, builtin
 from ...interpreter.hash_keys import key_of, member_key, set_keys
 from ...interpreter.interpreter import Interpreter
-from ...values.base import NONE, DictValue, DictViewValue, ListValue, SetValue, TupleValue, Value, const, unsupported
+from ...values import NONE, DictValue, DictViewValue, ListValue, SetValue, TupleValue, Value, const, unsupported
 from .iteration import each
 
 Args = list[Value]

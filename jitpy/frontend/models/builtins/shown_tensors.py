@@ -7,7 +7,7 @@ import torch
 from ...breaks import GraphBreak
 from ...interpreter.calls import builtin
 from ...interpreter.interpreter import Interpreter
-from ...values.base import ConstValue, TensorValue, Value, type_name
+from ...values import ConstValue, TensorValue, Value, type_name
 from .builtin_functions import to_str
 from .host_effects import freeze
 from .symbolic_text import TextValue

@@ -15,7 +15,7 @@ from ...interpreter.calls import builtin
 from ...interpreter.interpreter import Interpreter
 from ...interpreter.wrapped_functions import function_defaults
 from ...polyfills import STAND_INS
-from ...values.base import (
+from ...values import (
     ConstValue,
     DictValue,
     FunctionValue,

@@ -15,7 +15,7 @@ from ...interpreter.constant_folding import NotConstant, deep_constant, fold_dee
 from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import constant_of, known_text
 from ...polyfills.texts import sub, subn
-from ...values.base import BoxedValue, ConstValue, Value, const, unsupported
+from ...values import BoxedValue, ConstValue, Value, const, unsupported
 from .iteration import SequenceIterator, is_iterable, iterate
 from .plain_parts import is_boxed, whole_plain_part
 from .symbolic_text import formatted, is_made_of_numbers, separated, text

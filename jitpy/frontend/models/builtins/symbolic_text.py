@@ -17,7 +17,7 @@ import torch
 
 from ...breaks import GraphBreak
 from ...guards.source import Source
-from ...values.base import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 from ..tensors.known_numbers import pin
 
 if TYPE_CHECKING:

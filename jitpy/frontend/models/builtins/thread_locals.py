@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...guards.source import slot
-from ...values.base import DictValue, PyValue, Value
+from ...values import DictValue, PyValue, Value
 
 if TYPE_CHECKING:
     from ...interpreter.trace_context import TraceContext

@@ -18,7 +18,7 @@ from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import constant_of
 from ...interpreter.subscripts import slice_of
 from ...polyfills import ORIGINALS, construct, stand_in_of
-from ...values.base import (
+from ...values import (
     FALSE,
     NONE,
     BoxedValue,

@@ -21,7 +21,7 @@ from ...guards.source import constant
 from ...interpreter.attributes import load_attr
 from ...interpreter.calls import builtin, call, inline_library
 from ...interpreter.interpreter import Frame, Interpreter
-from ...values.base import (
+from ...values import (
     NONE,
     BuiltinMethodValue,
     ConstValue,

@@ -17,7 +17,7 @@ from ...codegen.frame_code import Emitter, builds, param_names
 from ...guards.source import LocalSource, slot
 from ...interpreter.calls import builtin, calls_of
 from ...interpreter.interpreter import Frame, Interpreter
-from ...values.base import NONE, FunctionValue, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
+from ...values import NONE, FunctionValue, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...breaks import GraphBreak
 from ...interpreter.calls import recording
 from ...interpreter.operators import truth_or_number
-from ...values.base import Value
+from ...values import Value
 from .computed_sizes import require_truth
 from .tensor_flags import truth_of_flag
 

@@ -27,7 +27,7 @@ from ...capture.traced import TracedTensor, Uncapturable, ViewStep
 from ...interpreter.calls import WRAPPED, builtin, call, from_payload, inline_library, record, recording
 from ...interpreter.interpreter import Interpreter, TracedException, is_polyfill
 from ...polyfills import POLYFILLS, autograd
-from ...values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
+from ...values import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
 from .higher_order import Body, trace_body
 
 _aten = torch.ops.aten

@@ -28,7 +28,7 @@ from ...capture.layouts import copy_into, dense_order, same_layout
 from ...capture.traced import GraphInput, TracedTensor, Uncapturable, UserError
 from ...interpreter.calls import builtin, from_payload, recording
 from ...polyfills.autograd import batched_gradients
-from ...values.base import ConstValue, TensorValue, TupleValue, Value, const
+from ...values import ConstValue, TensorValue, TupleValue, Value, const
 from ..builtins.iteration import iterate
 from .torch_objects import assign_grad, load_grad
 

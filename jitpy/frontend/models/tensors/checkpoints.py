@@ -25,7 +25,7 @@ from ...breaks import GraphBreak
 from ...capture.traced import Storage
 from ...interpreter.calls import WRAPPED
 from ...interpreter.interpreter import Frame, Interpreter
-from ...values.base import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
+from ...values import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
 from ..builtins.warned import warn_at
 from .higher_order import state_of
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
-from ...values.base import ConstValue, FunctionValue, Value
+from ...values import ConstValue, FunctionValue, Value
 
 if TYPE_CHECKING:
     from ...interpreter.interpreter import Interpreter

@@ -17,7 +17,7 @@ from jitpy.ir.alias import needs_grad
 from ...capture.inputs import is_leaf
 from ...capture.traced import TracedTensor, Uncapturable
 from ...interpreter.calls import recording
-from ...values.base import TensorValue, Value, unsupported
+from ...values import TensorValue, Value, unsupported
 from .tensor_attributes import shows_inference_tensor
 
 if TYPE_CHECKING:

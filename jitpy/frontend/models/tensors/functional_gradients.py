@@ -14,7 +14,7 @@ import torch.autograd.functional as functional
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...interpreter.calls import builtin, inline_library
-from ...values.base import ConstValue, Value
+from ...values import ConstValue, Value
 
 if TYPE_CHECKING:
     from ...interpreter.interpreter import Interpreter

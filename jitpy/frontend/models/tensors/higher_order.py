@@ -23,7 +23,7 @@ from ...guards.source import item
 from ...interpreter.calls import builtin, call, recording
 from ...interpreter.interpreter import Interpreter
 from ...interpreter.operators import truth
-from ...values.base import (
+from ...values import (
     CellValue,
     ConstValue,
     DictValue,

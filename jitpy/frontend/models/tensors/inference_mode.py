@@ -10,7 +10,7 @@ from ...breaks import GraphBreak
 from ...interpreter.attributes import load_attr_default
 from ...interpreter.calls import builtin, inline_library, recording
 from ...polyfills.inference import begin, end
-from ...values.base import ConstValue, ObjectValue, TupleValue, Value, const
+from ...values import ConstValue, ObjectValue, TupleValue, Value, const
 from .torch_functions import PARTS_OF_INFERENCE_MODE
 
 if TYPE_CHECKING:

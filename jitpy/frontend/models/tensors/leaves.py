@@ -15,7 +15,7 @@ from ...breaks import GraphBreak
 from ...capture.inputs import is_leaf
 from ...capture.traced import Uncapturable, UserError
 from ...interpreter.calls import builtin, from_payload, recording
-from ...values.base import ConstValue, PyValue, TensorValue, Value, const
+from ...values import ConstValue, PyValue, TensorValue, Value, const
 
 if TYPE_CHECKING:
     from ...interpreter.interpreter import Interpreter

@@ -10,7 +10,7 @@ import torch
 from ...breaks import GraphBreak
 from ...interpreter.calls import BUILTINS, builtin, call, record
 from ...polyfills.autograd import variable
-from ...values.base import FALSE, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
+from ...values import FALSE, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
 from ..arrays.array_values import ArrayValue
 
 if TYPE_CHECKING:

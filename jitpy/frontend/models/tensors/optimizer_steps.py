@@ -18,7 +18,7 @@ from ...breaks import GraphBreak
 from ...capture.traced import Storage, TracedTensor
 from ...interpreter.calls import builtin, call, inline_library, recording
 from ...interpreter.interpreter import TracedException
-from ...values.base import ConstValue, DictValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, DictValue, TensorValue, TupleValue, Value
 from .higher_order import state_of
 
 if TYPE_CHECKING:

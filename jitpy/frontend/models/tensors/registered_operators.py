@@ -23,7 +23,7 @@ from ...guards.source import constant
 from ...interpreter.calls import call, from_payload, record, recording, to_payload
 from ...interpreter.interpreter import Interpreter
 from ...polyfills import autograd
-from ...values.base import ConstValue, DictValue, ListValue, ObjectValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, DictValue, ListValue, ObjectValue, TensorValue, TupleValue, Value
 
 Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
 

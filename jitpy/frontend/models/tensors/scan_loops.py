@@ -17,7 +17,7 @@ from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...interpreter.calls import builtin, record, recording
 from ...interpreter.interpreter import Interpreter
-from ...values.base import FunctionValue, ListValue, TensorValue, TupleValue, Value, const
+from ...values import FunctionValue, ListValue, TensorValue, TupleValue, Value, const
 from .higher_order import _bind, _items, _leaves, _refusal, _structure, state_of, structured
 
 _scan, _map = (importlib.import_module(f"torch._higher_order_ops.{name}") for name in ("scan", "map"))

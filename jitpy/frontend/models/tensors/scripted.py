@@ -21,7 +21,7 @@ from ...breaks import GraphBreak
 from ...interpreter.calls import as_int, call, record
 from ...interpreter.interpreter import Interpreter, TracedException
 from ...interpreter.operators import binary, compare, length, truth, unary
-from ...values.base import ConstValue, ListValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, ListValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 
 #: the types of arguments that are taken as they are, and of results that are given back
 _PLAIN: dict[str, tuple[type, ...]] = {

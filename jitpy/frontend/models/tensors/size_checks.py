@@ -14,7 +14,7 @@ from ....ir.algebra import sympy
 from ...breaks import GraphBreak
 from ...interpreter.calls import builtin, recording, to_payload
 from ...interpreter.interpreter import Interpreter
-from ...values.base import ConstValue, ScalarValue, SymValue, TensorValue, Value
+from ...values import ConstValue, ScalarValue, SymValue, TensorValue, Value
 from .checked_values import require_all
 from .computed_sizes import require_truth, size_of
 

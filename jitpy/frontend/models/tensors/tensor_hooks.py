@@ -31,7 +31,7 @@ from ...interpreter.calls import builtin, calls_of, from_payload, inline_library
 from ...interpreter.interpreter import TracedException, stands_for_c
 from ...polyfills.hooks import RETAINS, keep, kept, new_hook_id, reference_to_hooks, retain
 from ...polyfills.hooks import register as register_body
-from ...values.base import (
+from ...values import (
     ConstValue,
     DictValue,
     HookNumberValue,

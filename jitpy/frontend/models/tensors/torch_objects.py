@@ -10,7 +10,7 @@ from ...capture.inputs import memory_range
 from ...capture.layouts import dense_order
 from ...capture.traced import Uncapturable
 from ...guards.source import attr
-from ...values.base import ConstValue, TensorValue, Value, const, unsupported
+from ...values import ConstValue, TensorValue, Value, const, unsupported
 from .tensor_attributes import has_no_grad
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.calls import WRAPPED, builtin, calls_of, recording
 from ...interpreter.interpreter import Interpreter
-from ...values.base import (
+from ...values import (
     ConstValue,
     DictValue,
     FunctionValue,

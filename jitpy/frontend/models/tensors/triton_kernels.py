@@ -21,7 +21,7 @@ from ...capture.kernel_launches import record_launch
 from ...guards.source import constant
 from ...interpreter.calls import _in_try, as_int, builtin, recording, to_payload
 from ...interpreter.interpreter import Interpreter
-from ...values.base import ConstValue, DictValue, ListValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, DictValue, ListValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 
 _KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
 _RUNS = (JITFunction.run, InterpretedFunction.run, Autotuner.run, Heuristics.run)

@@ -1,0 +1,38 @@
+"""Constants: immutable objects that are known exactly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..guards.source import Source
+from .base import Value
+
+
+class ConstValue(Value):
+    """An immutable Python constant (number, string, None, dtype, ...), known exactly."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        self.source = source
+        self.value = value
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return type(self.value)
+
+    def describe(self) -> str:
+        return repr(self.value)
+
+
+#: exact types whose instances are constants: immutable, compared by value, no user code
+CONST_TYPES: set[type] = {type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented)}
+
+
+def const(value: Any) -> ConstValue:
+    return ConstValue(value)
+
+
+NONE = ConstValue(None)
+TRUE = ConstValue(True)
+FALSE = ConstValue(False)

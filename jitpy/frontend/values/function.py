@@ -1,0 +1,134 @@
+"""Functions, closure cells, bound methods, `super`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ..guards.source import Source
+from .base import Missing, Value
+from .dict import DictValue
+
+
+class CellValue(Value):
+    """A closure cell. `content` is None while it was not read from the real cell."""
+
+    __slots__ = ("content", "dirty", "real")
+    cls = types.CellType
+
+    def __init__(self, content: Value | Missing | None, source: Source | None = None, real: Any = None) -> None:
+        self.source = source
+        self.content = content
+        self.real = real
+        self.dirty = False
+
+
+class FunctionValue(Value):
+    """A Python function: a real one (`real`), or one made while tracing.
+
+    Where the program makes another function of the same code at each call, guards know the code only. `known` is then
+    the function of this call; asking for `real` guards that it is the same one (`pin`).
+    """
+
+    __slots__ = ("annotations", "attrs", "closure", "code", "defaults", "doc", "globals", "known", "kwdefaults",
+                 "module", "name", "pin", "qualname")
+    cls = types.FunctionType
+
+    def __init__(self, code: types.CodeType, globals: dict[str, Any], *, name: str, qualname: str,
+                 defaults: list[Value] | None = None, kwdefaults: dict[str, Value] | None = None,
+                 closure: list[CellValue] | None = None, source: Source | None = None,
+                 real: types.FunctionType | None = None) -> None:
+        self.source = source
+        self.code = code
+        self.globals = globals
+        self.name = name
+        self.qualname = qualname
+        self.defaults = defaults
+        self.kwdefaults = kwdefaults
+        self.closure = closure
+        self.known = real
+        self.pin: Callable[[], None] | None = None
+        self.annotations: Value | None = None
+        self.attrs: DictValue | None = None
+        self.doc: Value | None = None  # where another one was given than the code has
+        self.module: str | None = None
+
+    @property
+    def real(self) -> types.FunctionType | None:
+        self.settle()
+        return self.known
+
+    def settle(self) -> None:
+        """Guard a function from outside by identity: something is read that its code does not tell."""
+        if self.pin is not None:
+            pin, self.pin = self.pin, None
+            pin()
+
+    def describe(self) -> str:
+        return f"{self.qualname}()"
+
+
+class WrittenFunctionValue(FunctionValue):
+    """A function that the library wrote for a class: the one that is there at run time is written anew."""
+
+    __slots__ = ()
+
+
+class MethodValue(Value):
+    """A bound method of a Python function (or any callable)."""
+
+    __slots__ = ("func", "self")
+    cls = types.MethodType
+
+    def __init__(self, func: Value, self_: Value, source: Source | None = None) -> None:
+        self.source = source
+        self.func = func
+        self.self = self_
+
+    def describe(self) -> str:
+        return self.func.describe()
+
+
+class BuiltinMethodValue(Value):
+    """A C method descriptor bound to a value, e.g. `some_list.append`."""
+
+    __slots__ = ("descriptor", "self")
+    cls = types.BuiltinMethodType
+
+    def __init__(self, descriptor: Any, self_: Value) -> None:
+        self.source = None
+        self.descriptor = descriptor
+        self.self = self_
+
+    def describe(self) -> str:
+        return getattr(self.descriptor, "__qualname__", repr(self.descriptor))
+
+
+class TransformValue(Value):
+    """What `torch.func.vmap(func)` and its like return: `transform(func, **options)`."""
+
+    __slots__ = ("func", "options", "transform")
+    cls = types.FunctionType
+
+    def __init__(self, transform: Any, func: Value, options: dict[str, Any]) -> None:
+        self.source = None
+        self.transform = transform
+        self.func = func
+        self.options = options
+
+    def describe(self) -> str:
+        return f"torch.func.{self.transform.__name__}({self.func.describe()})"
+
+
+class SuperValue(Value):
+    """`super(cls, obj)`; `start` is the class after which the search begins, `mro_of` the class searched."""
+
+    __slots__ = ("mro_of", "obj", "start")
+    cls = super
+
+    def __init__(self, start: type, obj: Value, mro_of: type, source: Source | None = None) -> None:
+        self.source = source
+        self.start = start
+        self.obj = obj
+        self.mro_of = mro_of

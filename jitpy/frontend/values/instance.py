@@ -1,0 +1,50 @@
+"""Instances of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..guards.source import Source
+from .base import Missing, Value
+
+
+class ObjectValue(Value):
+    """An instance. `attrs` is its `__dict__` (None where the class has none), `slots` what was read from or written
+    to member descriptors. `real` is the live object of an instance from outside."""
+
+    __slots__ = ("attrs", "born", "cls", "dirty_slots", "real", "slots")
+
+    def __init__(self, cls: type, source: Source | None = None, real: Any = None) -> None:
+        self.source = source
+        self.cls = cls
+        self.real = real
+        self.born = -1  # the step at which tracing made it, where that is known
+        self.attrs: Any = None  # a DictValue
+        self.slots: dict[Any, Value | Missing] | None = None
+        self.dirty_slots: dict[Any, bool] | None = None
+
+
+class StandInValue(ObjectValue):
+    """An instance of a C type whose methods tracing knows from a Python class, `body` (see `polyfills/registry.py`).
+
+    `hidden` is the state that only the methods of `body` see. `dirty` says that it has to be written back.
+    """
+
+    __slots__ = ("body", "dirty", "hidden")
+
+    def __init__(self, cls: type, body: Any, source: Source | None = None, real: Any = None) -> None:
+        super().__init__(cls, source, real)
+        self.body = body
+        self.hidden: dict[str, Value] = {}
+        self.dirty = False
+
+
+class BoxedValue(ObjectValue):
+    """An instance of a class that is derived, in Python, from `base`: int, float, complex, str or bytes. `plain` is the
+    number, text or bytes of the exact type that C code sees in it (see `models/builtins/plain_parts.py`)."""
+
+    __slots__ = ("base", "plain")
+
+    def __init__(self, cls: type, base: type, plain: Value, source: Source | None = None, real: Any = None) -> None:
+        super().__init__(cls, source, real)
+        self.base, self.plain = base, plain

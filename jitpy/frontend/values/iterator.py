@@ -1,0 +1,54 @@
+"""Iterators and generators."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ..guards.source import Source
+from .base import Value
+from .function import FunctionValue
+
+
+class IteratorValue(Value):
+    """Base of iterators over known values. `step(ex)` returns the next Value or raises `Exhausted`."""
+
+    __slots__ = ()
+    cls = type(iter([]))
+
+    def step(self, interp: Any) -> Any:
+        raise NotImplementedError
+
+    def container(self) -> tuple[Any, Source] | None:
+        """For an iterator from outside: what it goes over and where that is found, if it may change."""
+        return None
+
+
+class Exhausted(Exception):
+    """An iterator has no more items; `value` is what a generator returned."""
+
+    def __init__(self, value: Value | None = None) -> None:
+        super().__init__()
+        self.value = value
+
+
+class GeneratorValue(Value):
+    """A generator made by calling `func` while tracing; `frame` is its suspended frame, None once it has finished.
+
+    `handled` is the exception that it handles itself, `outer` the one that its caller handled when it last ran.
+    `cls` is another type where it stands for an iterator in C.
+    """
+
+    __slots__ = ("born", "cls", "frame", "func", "handled", "is_hidden", "outer", "running", "started")
+
+    def __init__(self, frame: Any, born: int, func: FunctionValue) -> None:
+        self.source = None
+        self.cls: type = types.GeneratorType
+        self.frame = frame
+        self.born = born
+        self.func = func
+        self.started = False
+        self.running = False
+        self.is_hidden = False  # nothing but a loop has ever referred to it
+        self.handled: Value | None = None
+        self.outer: Value | None = None

@@ -1,0 +1,39 @@
+"""Lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..guards.source import Source
+from .instance import ObjectValue, StandInValue
+
+
+class ListValue(ObjectValue):
+    """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is.
+
+    `unread` stands for the items of a list from outside until all are asked for (see `models/builtins/growing.py`).
+    `log` has
+    the calls of list's methods that changed one from outside; `dirty` says that it was changed in other ways as well.
+    """
+
+    __slots__ = ("_items", "dirty", "log", "owner", "unread")
+
+    def __init__(self, items: list[Any] | None, source: Source | None = None, cls: type = list, real: Any = None,
+                 unread: Any = None) -> None:
+        super().__init__(cls, source, real)
+        self._items = items
+        self.unread = unread
+        self.dirty = False
+        self.log: list[tuple[str, tuple[Any, ...]]] = []
+        self.owner: StandInValue | None = None
+
+    @property
+    def items(self) -> list[Any]:
+        if self._items is None:
+            self.items = self.unread.read_all()
+        return self._items  # type: ignore[return-value]
+
+    @items.setter
+    def items(self, items: list[Any]) -> None:
+        self._items = items
+        self.unread = None

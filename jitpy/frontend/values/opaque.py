@@ -1,0 +1,43 @@
+"""Objects that are known by their identity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..guards.source import Source
+from .base import Value
+
+
+class PyValue(Value):
+    """A real object whose identity is all that is known: a class, module, C function, or something opaque.
+
+    `pinned` says that a guard (or a constant of the code) already fixes which object it is.
+    """
+
+    __slots__ = ("obj", "pinned")
+
+    def __init__(self, obj: Any, source: Source | None = None, pinned: bool = True) -> None:
+        self.source = source
+        self.obj = obj
+        self.pinned = pinned
+
+    @property
+    def cls(self) -> type:  # type: ignore[override]
+        return type(self.obj)
+
+    def describe(self) -> str:
+        name = getattr(self.obj, "__qualname__", None) or getattr(self.obj, "__name__", None) or type(self.obj).__name__
+        module = getattr(self.obj, "__module__", None)
+        return f"{module}.{name}" if isinstance(module, str) else str(name)
+
+
+class UnreadTuple(PyValue):
+    """A tuple from outside that had another length at each call: whatever looks at it breaks the graph."""
+
+    __slots__ = ()
+
+    def __init__(self, obj: tuple[Any, ...], source: Source) -> None:
+        super().__init__(obj, source, pinned=False)
+
+    def describe(self) -> str:
+        return f"tuple {self.source}"

@@ -1,0 +1,20 @@
+"""Weak references."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ..guards.source import Source
+from .base import Value
+
+
+class WeakReferenceValue(Value):
+    """A `weakref.ref`: a live one (`real`), or one that the program makes to `target`, in step `born`."""
+
+    __slots__ = ("born", "real", "target")
+    cls = weakref.ref
+
+    def __init__(self, target: Value | None, source: Source | None = None, real: Any = None, born: int = 0) -> None:
+        self.source = source
+        self.target, self.real, self.born = target, real, born
