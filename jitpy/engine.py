@@ -37,7 +37,9 @@ from .frontend.codegen.resume import LoopExit, ResumePoint, is_resume_code, orig
 from .frontend.guards.non_aliasing import guard_separate
 from .frontend.guards.observations import Observations
 from .frontend.guards.source import LocalSource
-from .frontend.interpreter.interpreter import Frame, Interpreter, is_library
+from .frontend.interpreter.frame import Frame
+from .frontend.interpreter.interpreter import SymbolicInterpreter
+from .frontend.interpreter.library_code import is_library
 from .frontend.interpreter.trace_context import TraceContext
 from .frontend.models.builtins.local_classes import forget_twins
 from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
@@ -363,16 +365,16 @@ class Engine:
             forget_twins(context)
 
     def _tracer(self, code: types.CodeType, globals: dict[str, Any],
-                forced: dict[int, GraphBreak]) -> tuple[TraceContext, Interpreter]:
+                forced: dict[int, GraphBreak]) -> tuple[TraceContext, SymbolicInterpreter]:
         context = TraceContext(self._histories.setdefault(code, Observations), globals, self._dynamic())
         context.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
         context.several_selves = self._root is not None and len(self._selves) >= 2
         if is_resume_code(code):
             context.computed.names = frozenset(param_names(code)).difference(param_names(origin_code(code)))
-        return context, Interpreter(context, forced)
+        return context, SymbolicInterpreter(context, forced)
 
-    def _capture(self, context: TraceContext, interp: Interpreter, frame: Frame, code: types.CodeType,
+    def _capture(self, context: TraceContext, interp: SymbolicInterpreter, frame: Frame, code: types.CodeType,
                  times: dict[str, float],
                  start: float) -> Any:
         cause: GraphBreak | None = None
@@ -546,7 +548,7 @@ def _lazy_local(context: TraceContext, value: Any, source: LocalSource) -> Value
     return context.force(Lazy(value, source))
 
 
-def _record(interp: Interpreter, cause: GraphBreak) -> BreakRecord:
+def _record(interp: SymbolicInterpreter, cause: GraphBreak) -> BreakRecord:
     """Describe a break at the innermost frame of the user's."""
     stack = [f"{f.code.co_filename}:{_line_of(f)} in {f.code.co_name}" for f in interp.frames]
     chosen = next((f for f in reversed(interp.frames) if not is_library(f.code.co_filename)), interp.frames[-1])
@@ -565,7 +567,7 @@ def _record_at(reason: Reason, detail: str, code: types.CodeType, line: int) -> 
     return BreakRecord(reason, detail, code.co_filename, line, code.co_name, text)
 
 
-def _effects(interp: Interpreter) -> list[str]:
+def _effects(interp: SymbolicInterpreter) -> list[str]:
     out = []
     for value in interp.context.dirty:
         if value.source is not None:

@@ -13,7 +13,7 @@ import jitpy
 from jitpy.frontend import bytecode
 from jitpy.frontend.breaks import REASONS
 from jitpy.frontend.bytecode.code import IGNORED, all_opcodes
-from jitpy.frontend.interpreter.interpreter import DECLARED_BREAKS, HANDLERS
+from jitpy.frontend.bytecode.handlers import DECLARED_BREAKS, HANDLERS
 
 #: no code object that Python code can reach holds these: the interpreter's own entry frames, optimised traces
 INTERNAL = {"INTERPRETER_EXIT", "RESERVED", "ENTER_EXECUTOR", "EXIT_INIT_CHECK"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..interpreter.calls import call
-from ..interpreter.interpreter import Frame, Interpreter, opcode
+from ..interpreter.frame import Frame
 from ..models.builtins.iteration import is_iterable, iterate
-from ..values import DictValue, NullValue, TupleValue, Value
+from ..values import DictValue, Interpreter, NullValue, TupleValue, Value
 from .container_opcodes import function_text, is_no_sequence, merge_mapping
+from .handlers import opcode
 from .stack_opcodes import push
 
 
@@ -45,7 +45,7 @@ def _do_call(interp: Interpreter, frame: Frame, count: int, names: tuple[str, ..
         fn = other
     positional = values[: len(values) - len(names)]
     keywords = dict(zip(names, values[len(values) - len(names):], strict=True))
-    push(interp, frame, call(interp, fn, positional, keywords))
+    push(interp, frame, interp.call(fn, positional, keywords))
 
 
 @opcode("CALL_FUNCTION_EX")
@@ -75,6 +75,6 @@ def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
         fn = other
     elif not isinstance(other, NullValue):
         frame.stack.append(other)  # 3.11 and 3.12 may leave no NULL below
-    push(interp, frame, call(interp, fn, positional, keywords))
+    push(interp, frame, interp.call(fn, positional, keywords))
 
 

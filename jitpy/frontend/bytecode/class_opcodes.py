@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..breaks import GraphBreak
-from ..interpreter.interpreter import Frame, Interpreter, TracedException, opcode
-from ..interpreter.subscripts import contains, delete_item, get_item, set_item
-from ..values import ConstValue, DictValue, Value, const
+from ..interpreter.frame import Frame, TracedException
+from ..values import ConstValue, DictValue, Interpreter, Value, const
+from .handlers import opcode
 from .stack_opcodes import load_deref, load_global
 
 
@@ -22,7 +22,7 @@ def _look_up(interp: Interpreter, namespace: Value, name: str) -> Value | None:
     if isinstance(namespace, DictValue) and namespace.cls is dict:
         return interp.context.dict_get(namespace, name)
     try:
-        return interp.finish_sync(get_item(interp, namespace, const(name)))
+        return interp.finish_sync(interp.getitem(namespace, const(name)))
     except TracedException as error:
         if issubclass(error.value.cls, KeyError):
             return None
@@ -37,7 +37,7 @@ def _load_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("STORE_NAME")
 def _store_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    interp.finish_sync(set_item(interp, _namespace(frame), const(ins.arg), frame.stack.pop()))
+    interp.finish_sync(interp.setitem(_namespace(frame), const(ins.arg), frame.stack.pop()))
 
 
 @opcode("DELETE_NAME")
@@ -45,7 +45,7 @@ def _delete_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
     namespace = _namespace(frame)
     if _look_up(interp, namespace, ins.arg) is None:
         raise interp.throw(NameError, f"name {ins.arg!r} is not defined")
-    interp.finish_sync(delete_item(interp, namespace, const(ins.arg)))
+    interp.finish_sync(interp.delitem(namespace, const(ins.arg)))
 
 
 @opcode("LOAD_CLASSDEREF")
@@ -80,6 +80,6 @@ def _load_from_dict_or_globals(interp: Interpreter, frame: Frame, ins: Any) -> N
 @opcode("SETUP_ANNOTATIONS")
 def _setup_annotations(interp: Interpreter, frame: Frame, ins: Any) -> None:
     namespace, name = _namespace(frame), const("__annotations__")
-    held = contains(interp, namespace, name)
+    held = interp.contains(namespace, name)
     if isinstance(held, ConstValue) and not held.value:
-        interp.finish_sync(set_item(interp, namespace, name, DictValue()))
+        interp.finish_sync(interp.setitem(namespace, name, DictValue()))

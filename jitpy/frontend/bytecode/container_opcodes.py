@@ -8,9 +8,7 @@ from typing import Any
 
 from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
-from ..interpreter.hash_keys import key_of
-from ..interpreter.interpreter import Frame, Interpreter, TracedException, opcode
-from ..interpreter.operators import constant_of, length
+from ..interpreter.frame import Frame, TracedException
 from ..models.builtins import (
     builtin_functions as functions,
 )
@@ -28,6 +26,7 @@ from ..values import (
     ConstValue,
     DictValue,
     FunctionValue,
+    Interpreter,
     ListValue,
     MethodValue,
     ObjectValue,
@@ -38,6 +37,7 @@ from ..values import (
     Value,
     const,
 )
+from .handlers import opcode
 
 
 @opcode("BUILD_TUPLE")
@@ -60,7 +60,7 @@ def _build_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     parts = frame.popn(2 * ins.arg)
     made = DictValue()
     for key, value in zip(parts[::2], parts[1::2], strict=True):
-        interp.context.dict_set(made, key_of(interp, key), value, key)
+        interp.context.dict_set(made, interp.key_of(key), value, key)
     frame.stack.append(made)
 
 
@@ -71,7 +71,7 @@ def _build_const_key_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     values = frame.popn(ins.arg)
     made = DictValue()
     for key, value in zip(keys.items, values, strict=True):
-        interp.context.dict_set(made, key_of(interp, key), value, key)
+        interp.context.dict_set(made, interp.key_of(key), value, key)
     frame.stack.append(made)
 
 
@@ -109,7 +109,7 @@ def _map_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     key = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, DictValue)
-    interp.context.dict_set(target, key_of(interp, key), value, key)
+    interp.context.dict_set(target, interp.key_of(key), value, key)
 
 
 @opcode("LIST_EXTEND")
@@ -142,9 +142,8 @@ def _dict_update(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 def merge_mapping(interp: Interpreter, target: Value, value: Value, refusal: Callable[[], str]) -> None:
     """Put the items of a mapping into a dict; an AttributeError on the way is taken to mean that it is none."""
-    from ..interpreter.attributes import has_attr
 
-    if isinstance(value, DictValue) or isinstance(value, ObjectValue) and has_attr(interp, value, "keys"):
+    if isinstance(value, DictValue) or isinstance(value, ObjectValue) and interp.hasattr(value, "keys"):
         try:
             dict_update(interp, [target, value], {})
             return
@@ -294,7 +293,7 @@ _MAPPING_FLAG = 1 << 6
 
 @opcode("GET_LEN")
 def _get_len(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(length(interp, frame.stack[-1]))
+    frame.stack.append(interp.length(frame.stack[-1]))
 
 
 @opcode("MATCH_MAPPING")
@@ -315,7 +314,7 @@ def _match_keys(interp: Interpreter, frame: Frame, ins: Any) -> None:
         raise GraphBreak("unsupported_value", "a mapping pattern")
     found: list[Any] = []
     for key in keys.items:
-        value = interp.context.dict_get(subject, key_of(interp, key))
+        value = interp.context.dict_get(subject, interp.key_of(key))
         if value is None:
             frame.stack.append(NONE)
             return
@@ -325,18 +324,17 @@ def _match_keys(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 def _match_args(interp: Interpreter, cls: PyValue) -> list[str]:
     """The attributes that positional patterns of a class mean."""
-    from ..interpreter.attributes import load_attr
 
     if interp.context.class_lookup(interp.context.pin(cls), "__match_args__") is MISSING:
         return []
-    given = interp.finish_sync(load_attr(interp, cls, "__match_args__"))
+    given = interp.finish_sync(interp.getattr(cls, "__match_args__"))
     if not isinstance(given, TupleValue):
         raise interp.throw(TypeError, f"{cls.obj.__name__}.__match_args__ must be a tuple (got {given.cls.__name__})")
     names = [interp.context.force(v) for v in given.items]
     for name in names:
         if name.cls is not str:
             raise interp.throw(TypeError, f"__match_args__ elements must be strings (got {name.cls.__name__})")
-    return [constant_of(interp, name) for name in names]
+    return [interp.constant_of(name) for name in names]
 
 
 def _check_positional(interp: Interpreter, cls: type, allowed: int, given: int) -> None:
@@ -348,8 +346,7 @@ def _check_positional(interp: Interpreter, cls: type, allowed: int, given: int) 
 
 @opcode("MATCH_CLASS")
 def _match_class(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    from ..interpreter.attributes import load_attr
-    from ..interpreter.interpreter import TracedException
+    from ..interpreter.frame import TracedException
 
     names = frame.stack.pop()
     cls = frame.stack.pop()
@@ -379,7 +376,7 @@ def _match_class(interp: Interpreter, frame: Frame, ins: Any) -> None:
         if name in looked_up[:position]:
             raise interp.throw(TypeError, f"{cls.obj.__name__}() got multiple sub-patterns for attribute {name!r}")
         try:
-            found.append(interp.finish_sync(load_attr(interp, subject, name)))
+            found.append(interp.finish_sync(interp.getattr(subject, name)))
         except TracedException as error:
             if not issubclass(error.value.cls, AttributeError):
                 raise

@@ -7,14 +7,13 @@ from typing import Any
 
 from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
-from ..interpreter.attributes import load_attr
-from ..interpreter.calls import call
-from ..interpreter.interpreter import PUSHED, Frame, Interpreter, TracedException, opcode
+from ..interpreter.frame import PUSHED, Frame, TracedException
 from ..models.builtins.exception_calls import left_over, match_group
 from ..values import (
     ConstValue,
     ExceptionValue,
     ExcInfoValue,
+    Interpreter,
     MethodValue,
     PyValue,
     TracebackValue,
@@ -23,6 +22,7 @@ from ..values import (
     const,
     type_name,
 )
+from .handlers import opcode
 
 
 def as_exception(interp: Interpreter, value: Value, otherwise: str = "exceptions must derive from BaseException"
@@ -115,7 +115,7 @@ def _before_with(interp: Interpreter, frame: Frame, ins: Any) -> None:
         raise interp.throw(TypeError, f"{type_name(manager.cls)!r} {what}")
     frame.stack.pop()
     frame.stack.append(exit_)
-    result = call(interp, enter, [], {})
+    result = interp.call(enter, [], {})
     if result is not PUSHED:
         frame.stack.append(result)
 
@@ -127,14 +127,14 @@ def special(interp: Interpreter, value: Value, name: str) -> Value | None:
         return None
     if isinstance(found, types.FunctionType):
         return MethodValue(interp.context.const_object(found), value)
-    return interp.finish_sync(load_attr(interp, value, name))
+    return interp.finish_sync(interp.getattr(value, name))
 
 
 @opcode("WITH_EXCEPT_START")
 def _with_except_start(interp: Interpreter, frame: Frame, ins: Any) -> None:
     exception = frame.stack[-1]
     exit_ = frame.stack[-4]
-    result = call(interp, exit_,
+    result = interp.call(exit_,
                   [interp.context.const_object(exception.cls), exception, TracebackValue(exception.step)], {})
     if result is not PUSHED:
         frame.stack.append(result)
@@ -152,9 +152,8 @@ def _call_intrinsic_1(interp: Interpreter, frame: Frame, ins: Any) -> None:
         frame.stack.append(value)
         return
     if name == "INTRINSIC_UNARY_POSITIVE":
-        from ..interpreter.operators import unary
 
-        result = unary(interp, "UNARY_POSITIVE", frame.stack.pop())
+        result = interp.unary("UNARY_POSITIVE", frame.stack.pop())
         if result is not PUSHED:
             frame.stack.append(result)
         return

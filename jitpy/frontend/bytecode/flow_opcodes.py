@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..interpreter.interpreter import DECLARED_BREAKS, PUSHED, Frame, Interpreter, TracedException, opcode
-from ..interpreter.operators import truth
+from ..interpreter.frame import PUSHED, Frame, TracedException
 from ..models.builtins.generators import resume, suspend
 from ..models.builtins.iteration import get_iter, next_value
 from ..models.tensors.assumptions import branch
-from ..values import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Value
+from ..values import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Interpreter, Value
+from .handlers import DECLARED_BREAKS, opcode
 from .stack_opcodes import constant, push
 
 
@@ -48,7 +48,7 @@ def _pop_jump_if_not_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("JUMP_IF_TRUE_OR_POP")
 def _jump_if_true_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if truth(interp, frame.stack[-1]):
+    if interp.truth(frame.stack[-1]):
         frame.ip = ins.target
     else:
         frame.stack.pop()
@@ -56,7 +56,7 @@ def _jump_if_true_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("JUMP_IF_FALSE_OR_POP")
 def _jump_if_false_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if not truth(interp, frame.stack[-1]):
+    if not interp.truth(frame.stack[-1]):
         frame.ip = ins.target
     else:
         frame.stack.pop()
@@ -162,9 +162,8 @@ def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
         if _is_none(sent):
             push(interp, frame, interp.finish_sync(next_value(interp, receiver)))
         else:
-            from ..interpreter.attributes import load_attr
 
-            push(interp, frame, interp.call_sync(interp.finish_sync(load_attr(interp, receiver, "send")), [sent]))
+            push(interp, frame, interp.call_sync(interp.finish_sync(interp.getattr(receiver, "send")), [sent]))
     except Exhausted as end:
         _end_send(frame, ins, end.value or NONE)
     except TracedException as error:  # of a `__next__` or `send` in Python

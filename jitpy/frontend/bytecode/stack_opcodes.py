@@ -8,10 +8,8 @@ from typing import Any
 from bytecode import BinaryOp, CellVar, FreeVar
 
 from ..breaks import GraphBreak
-from ..interpreter.attributes import delete_attr, load_attr, load_method, store_attr, store_cell
-from ..interpreter.interpreter import PUSHED, Frame, Interpreter, opcode
-from ..interpreter.operators import binary, compare, constant_of, same_object, truth, unary
-from ..interpreter.subscripts import contains, delete_item, get_item, set_item
+from ..interpreter.attributes import load_method, store_cell
+from ..interpreter.frame import PUSHED, Frame
 from ..models.builtins.type_calls import make_super
 from ..values import (
     NONE,
@@ -21,6 +19,7 @@ from ..values import (
     ConstValue,
     DictValue,
     FunctionValue,
+    Interpreter,
     Missing,
     NullValue,
     SliceValue,
@@ -28,6 +27,7 @@ from ..values import (
     Value,
     const,
 )
+from .handlers import opcode
 
 
 def push(interp: Interpreter, frame: Frame, result: Any) -> None:
@@ -244,7 +244,7 @@ def _swap(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _load_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     method, name = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
     value = frame.stack.pop()
-    result = load_method(interp, value, name) if method else load_attr(interp, value, name)
+    result = load_method(interp, value, name) if method else interp.getattr(value, name)
     if method:
         # CPython leaves [method, self] or [NULL, attribute] (3.12), [attribute, NULL] (3.13) for a CALL that follows
         if frame.kw_null_last:
@@ -278,7 +278,7 @@ def _load_super_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     obj = frame.stack.pop()
     cls = frame.stack.pop()
     frame.stack.pop()
-    result = load_attr(interp, make_super(interp, [cls, obj], {}), name)
+    result = interp.getattr(make_super(interp, [cls, obj], {}), name)
     if method:
         if frame.kw_null_last:
             push_with_null(interp, frame, result)
@@ -291,7 +291,7 @@ def _load_super_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _store_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     new = frame.stack.pop()
-    discard(interp, store_attr(interp, value, ins.arg, new))
+    discard(interp, interp.setattr(value, ins.arg, new))
 
 
 def discard(interp: Interpreter, result: Any) -> None:
@@ -306,7 +306,7 @@ def _drop(interp: Interpreter, value: Value) -> None:
 
 @opcode("DELETE_ATTR")
 def _delete_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    discard(interp, delete_attr(interp, frame.stack.pop(), ins.arg))
+    discard(interp, interp.delattr(frame.stack.pop(), ins.arg))
 
 
 # -- operators ----------------------------------------------------------------------------------------------
@@ -319,18 +319,18 @@ def _binary_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
     b = frame.stack.pop()
     a = frame.stack.pop()
     name, inplace = _BINARY_NAMES[BinaryOp(ins.arg)]
-    push(interp, frame, binary(interp, name, a, b, inplace))
+    push(interp, frame, interp.binary(name, a, b, inplace))
 
 
 @opcode("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT")
 def _unary(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    push(interp, frame, unary(interp, ins.name, frame.stack.pop()))
+    push(interp, frame, interp.unary(ins.name, frame.stack.pop()))
 
 
 @opcode("UNARY_NOT")
 def _unary_not(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
-    frame.stack.append(const(not truth(interp, value)))
+    frame.stack.append(const(not interp.truth(value)))
 
 
 @opcode("TO_BOOL")
@@ -339,7 +339,7 @@ def _to_bool(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
     if isinstance(frame.stack[-1], (ScalarValue, TensorValue)):
         return  # the jump that follows breaks the graph
-    frame.stack.append(const(truth(interp, frame.stack.pop())))
+    frame.stack.append(const(interp.truth(frame.stack.pop())))
 
 
 _COMPARE_SYMBOLS = {"LT": "<", "LE": "<=", "EQ": "==", "NE": "!=", "GT": ">", "GE": ">="}
@@ -350,13 +350,13 @@ def _compare_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
     b = frame.stack.pop()
     a = frame.stack.pop()
     name = ins.arg.name
-    result = compare(interp, _COMPARE_SYMBOLS[name.removesuffix("_CAST")], a, b)
+    result = interp.compare(_COMPARE_SYMBOLS[name.removesuffix("_CAST")], a, b)
     if name.endswith("_CAST"):
         from ..values import ScalarValue, TensorValue
 
         result = interp.finish_sync(result)
         if not isinstance(result, (ScalarValue, TensorValue)):
-            result = const(truth(interp, result))
+            result = const(interp.truth(result))
     push(interp, frame, result)
 
 
@@ -364,41 +364,41 @@ def _compare_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _is_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
     b = frame.stack.pop()
     a = frame.stack.pop()
-    frame.stack.append(const(same_object(interp, a, b) != bool(ins.arg)))
+    frame.stack.append(const(interp.same_object(a, b) != bool(ins.arg)))
 
 
 @opcode("CONTAINS_OP")
 def _contains_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
     container = frame.stack.pop()
     item = frame.stack.pop()
-    found = contains(interp, container, item)
-    frame.stack.append(const(truth(interp, found) != bool(ins.arg)))
+    found = interp.contains(container, item)
+    frame.stack.append(const(interp.truth(found) != bool(ins.arg)))
 
 
 @opcode("BINARY_SUBSCR")
 def _binary_subscr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     key = frame.stack.pop()
-    push(interp, frame, get_item(interp, frame.stack.pop(), key))
+    push(interp, frame, interp.getitem(frame.stack.pop(), key))
 
 
 @opcode("STORE_SUBSCR")
 def _store_subscr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     key = frame.stack.pop()
     container = frame.stack.pop()
-    discard(interp, set_item(interp, container, key, frame.stack.pop()))
+    discard(interp, interp.setitem(container, key, frame.stack.pop()))
 
 
 @opcode("DELETE_SUBSCR")
 def _delete_subscr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     key = frame.stack.pop()
-    discard(interp, delete_item(interp, frame.stack.pop(), key))
+    discard(interp, interp.delitem(frame.stack.pop(), key))
 
 
 @opcode("BINARY_SLICE")
 def _binary_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
     stop = frame.stack.pop()
     start = frame.stack.pop()
-    push(interp, frame, get_item(interp, frame.stack.pop(), SliceValue(start, stop, NONE)))
+    push(interp, frame, interp.getitem(frame.stack.pop(), SliceValue(start, stop, NONE)))
 
 
 @opcode("STORE_SLICE")
@@ -406,7 +406,7 @@ def _store_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
     stop = frame.stack.pop()
     start = frame.stack.pop()
     container = frame.stack.pop()
-    discard(interp, set_item(interp, container, SliceValue(start, stop, NONE), frame.stack.pop()))
+    discard(interp, interp.setitem(container, SliceValue(start, stop, NONE), frame.stack.pop()))
 
 
 # -- functions ----------------------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ def _import_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
         module = interp.context.imported(name.partition(".")[0])
     if module is None:
         raise GraphBreak("import", name)
-    if any(part != "*" and not hasattr(sys.modules[name], part) for part in constant_of(interp, fromlist) or ()):
+    if any(part != "*" and not hasattr(sys.modules[name], part) for part in interp.constant_of(fromlist) or ()):
         raise GraphBreak("import", name)  # of submodules, which this instruction imports and the next one takes
     del frame.stack[-2:]
     frame.stack.append(module)
@@ -489,4 +489,4 @@ def _import_from(interp: Interpreter, frame: Frame, ins: Any) -> None:
         return
     if isinstance(interp.context.pin(module).__dict__.get(ins.arg), type(None)) and not hasattr(module.obj, ins.arg):
         raise GraphBreak("import", name)
-    push(interp, frame, load_attr(interp, module, ins.arg))
+    push(interp, frame, interp.getattr(module, ins.arg))

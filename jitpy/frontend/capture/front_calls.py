@@ -25,7 +25,7 @@ from ..values import ConstValue, ListValue, PyValue, RangeValue, ScalarValue, Sy
 from .traced import GraphInput, TracedScalar
 
 if TYPE_CHECKING:
-    from ..interpreter.interpreter import Interpreter
+    from ..values import Interpreter
     from .graph_builder import GraphBuilder
 
 

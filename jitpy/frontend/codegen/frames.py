@@ -31,7 +31,8 @@ from ..capture.history import bring_up_to_date, without_history
 from ..capture.inference_blocks import as_inference_tensor, in_inference_mode
 from ..capture.traced import Uncapturable
 from ..guards.source import CallSource, attr
-from ..interpreter.interpreter import Frame, Interpreter, is_library, is_polyfill
+from ..interpreter.frame import Frame
+from ..interpreter.library_code import is_library, is_polyfill
 from ..interpreter.trace_context import TraceContext
 from ..models.builtins.caches import changed_result
 from ..models.builtins.generators import abandoned
@@ -45,6 +46,7 @@ from ..values import (
     ExcInfoValue,
     FunctionValue,
     GeneratorValue,
+    Interpreter,
     IteratorValue,
     NullValue,
     PyValue,

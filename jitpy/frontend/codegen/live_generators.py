@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..bytecode.code import n_params, param_names
-from ..interpreter.calls import builtin
-from ..interpreter.interpreter import Frame, Interpreter, is_polyfill
+from ..interpreter.callees import builtin
+from ..interpreter.frame import Frame
+from ..interpreter.library_code import is_polyfill
 from ..interpreter.trace_context import TraceContext
 from ..models.builtins.iteration import EnumerateIterator, RestIterator, ZipIterator
 from ..polyfills import iterators
@@ -26,6 +27,7 @@ from ..values import (
     ExcInfoValue,
     FunctionValue,
     GeneratorValue,
+    Interpreter,
     NullValue,
     ObjectValue,
     TupleValue,

@@ -27,7 +27,7 @@ from ..values import Value
 from .frame_code import assemble, slot
 
 if TYPE_CHECKING:
-    from ..interpreter.interpreter import Frame
+    from ..interpreter.frame import Frame
     from ..interpreter.trace_context import TraceContext
 
 _PY311 = sys.version_info < (3, 12)

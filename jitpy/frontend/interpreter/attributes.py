@@ -35,6 +35,7 @@ from ..values import (
     ExceptionValue,
     FunctionValue,
     GeneratorValue,
+    Interpreter,
     MethodValue,
     ObjectValue,
     PyValue,
@@ -53,7 +54,7 @@ from ..values import (
     type_name,
     unsupported,
 )
-from .interpreter import PUSHED, Interpreter, TracedException
+from .frame import PUSHED, TracedException
 from .plain_classes import is_plain_class
 from .wrapped_functions import function_defaults
 
@@ -115,23 +116,21 @@ def find_attr(interp: Interpreter, value: Value, name: str) -> Any:
     cls = value.cls
     getattribute = interp.context.class_lookup(cls, "__getattribute__")
     if isinstance(getattribute, types.FunctionType):
-        from .calls import call
 
         getter = interp.context.const_object(getattribute)
         hook = interp.context.class_lookup(cls, "__getattr__")
         if isinstance(hook, types.FunctionType):
             return _with_hook(interp, hook, getter, value, name, const(name))
-        return call(interp, getter, [value, const(name)], {})
+        return interp.call(getter, [value, const(name)], {})
     return load_attr_default(interp, value, name)
 
 
 def _with_hook(interp: Interpreter, hook: types.FunctionType, getter: Value, value: Value, name: str,
                *args: Value) -> Any:
     """`getter(value, *args)`, or what `__getattr__` says where that raises AttributeError."""
-    from .calls import call
 
     body = interp.context.const_object(construct.attribute_or_hook)
-    return call(interp, body, [interp.context.const_object(hook), getter, value, const(name), *args], {})
+    return interp.call(body, [interp.context.const_object(hook), getter, value, const(name), *args], {})
 
 
 def _load_operator_attr(interp: Interpreter, value: PyValue, name: str) -> Value:
@@ -156,10 +155,9 @@ def load_attr_default(interp: Interpreter, value: Value, name: str) -> Any:
     if hook is _module_getattr and isinstance(value, ObjectValue):
         return _module_child(interp, value, name)
     if hook is not MISSING:
-        from .calls import call
 
         if isinstance(hook, types.FunctionType):
-            return call(interp, interp.context.const_object(hook), [value, const(name)], {})
+            return interp.call(interp.context.const_object(hook), [value, const(name)], {})
         raise unsupported(value, f".{name} through __getattr__")
     if isinstance(value, MethodValue):
         return load_attr(interp, value.func, name)
@@ -278,9 +276,8 @@ def _descriptor_get(interp: Interpreter, descr: Any, value: Value | None, owner:
             return context.const_object(descr)
         if descr.fget is None:
             raise interp.throw(AttributeError, f"property {name!r} of {owner.__name__!r} object has no getter")
-        from .calls import call
 
-        return call(interp, context.const_object(descr.fget), [value], {})
+        return interp.call(context.const_object(descr.fget), [value], {})
     if kind is staticmethod:
         return context.const_object(descr.__func__)
     if kind is classmethod:
@@ -318,11 +315,10 @@ def _descriptor_get(interp: Interpreter, descr: Any, value: Value | None, owner:
         return func if value is None else MethodValue(func, value)
     get = context.class_lookup(kind, "__get__")
     if isinstance(get, types.FunctionType):
-        from .calls import call
 
         holder = _class_item(interp, owner, name, descr)
         target = value if value is not None else const(None)
-        return call(interp, context.const_object(get), [holder, target, context.const_object(told)], {})
+        return interp.call(context.const_object(get), [holder, target, context.const_object(told)], {})
     if get is not MISSING:
         return _c_descriptor(interp, descr, value, owner, name)
     return _class_item(interp, owner, name, descr)
@@ -397,9 +393,8 @@ def _load_class_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
         return _descriptor_get(interp, on_meta, value, meta, name)
     hook = context.class_lookup(meta, "__getattr__")
     if isinstance(hook, types.FunctionType):
-        from .calls import call
 
-        return call(interp, context.const_object(hook), [value, const(name)], {})
+        return interp.call(context.const_object(hook), [value, const(name)], {})
     if hasattr(cls, name):
         raise unsupported(value, f".{name}")
     raise attribute_error(interp, value, name)
@@ -430,7 +425,7 @@ def _load_super_attr(interp: Interpreter, value: SuperValue, name: str) -> Any:
 
 
 def _load_tensor_attr(interp: Interpreter, value: TensorValue, name: str) -> Any:
-    from .calls import SizePayload, call, from_payload, recording
+    from .calls import SizePayload
 
     context = interp.context
     if name == "__class__":
@@ -450,13 +445,13 @@ def _load_tensor_attr(interp: Interpreter, value: TensorValue, name: str) -> Any
     if kind in _C_METHODS:
         return BuiltinMethodValue(found, value)
     if kind is property and name != "grad" and isinstance(found.fget, types.FunctionType):
-        return call(interp, context.const_object(found.fget), [value], {})
+        return interp.call(context.const_object(found.fget), [value], {})
     if name == "grad" and kind is types.GetSetDescriptorType:
         return tensor_values.load_grad(interp, value)
     if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
-        with recording(interp, f"Tensor.{name}"):
+        with interp.recording(f"Tensor.{name}"):
             payload = interp.builder.attribute(value.traced, name)
-        return from_payload(interp, SizePayload(payload) if name == "shape" else payload)
+        return interp.from_payload(SizePayload(payload) if name == "shape" else payload)
     return _descriptor_get(interp, found, value, value.cls, name)
 
 
@@ -627,7 +622,6 @@ def _is_module_that_keeps(interp: Interpreter, value: PyValue, name: str) -> boo
 
 def store_attr(interp: Interpreter, value: Value, name: str, new: Value) -> Any:
     """`value.name = new`: None, or PUSHED where a setter in Python has to run (its result is to be dropped)."""
-    from .calls import call
 
     context = interp.context
     if isinstance(value, PyValue):
@@ -651,13 +645,12 @@ def store_attr(interp: Interpreter, value: Value, name: str, new: Value) -> Any:
         return None
     setter = context.class_lookup(value.cls, "__setattr__")
     if isinstance(setter, types.FunctionType):
-        return call(interp, context.const_object(setter), [value, const(name), new], {})
+        return interp.call(context.const_object(setter), [value, const(name), new], {})
     return object_setattr(interp, value, name, new)
 
 
 def object_setattr(interp: Interpreter, value: Value, name: str, new: Value) -> Any:
     """`object.__setattr__(value, name, new)`."""
-    from .calls import call
 
     context = interp.context
     found = context.class_lookup(value.cls, name)
@@ -666,7 +659,7 @@ def object_setattr(interp: Interpreter, value: Value, name: str, new: Value) -> 
         if is_property(interp, found, "__set__"):
             if found.fset is None:
                 raise interp.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no setter")
-            return call(interp, context.const_object(found.fset), [value, new], {})
+            return interp.call(context.const_object(found.fset), [value, new], {})
         slot = kind is types.MemberDescriptorType and isinstance(value, ObjectValue)
         if slot and not _is_of_c_exception(value, found):
             context.write_slot(value, found, new)
@@ -677,7 +670,7 @@ def object_setattr(interp: Interpreter, value: Value, name: str, new: Value) -> 
             return _store_c_attribute(interp, value, name, new)
         setter = context.class_lookup(kind, "__set__")
         if isinstance(setter, types.FunctionType):
-            return call(interp, context.const_object(setter),
+            return interp.call(context.const_object(setter),
                         [_class_item(interp, value.cls, name, found), value, new], {})
         raise unsupported(value, f".{name} = ...")
     if isinstance(value, (CellValue, WrittenFunctionValue)) or \
@@ -777,7 +770,6 @@ _ABSTRACT = 1 << 20
 
 def delete_attr(interp: Interpreter, value: Value, name: str) -> Any:
     """`del value.name`."""
-    from .calls import call
 
     context = interp.context
     if isinstance(value, PyValue):
@@ -804,13 +796,12 @@ def delete_attr(interp: Interpreter, value: Value, name: str) -> Any:
         raise unsupported(value, f"del .{name}")
     hook = context.class_lookup(value.cls, "__delattr__")
     if isinstance(hook, types.FunctionType):
-        return call(interp, context.const_object(hook), [value, const(name)], {})
+        return interp.call(context.const_object(hook), [value, const(name)], {})
     return object_delattr(interp, value, name)
 
 
 def object_delattr(interp: Interpreter, value: Value, name: str) -> Any:
     """`object.__delattr__(value, name)`."""
-    from .calls import call
 
     context = interp.context
     found = context.class_lookup(value.cls, name)
@@ -818,10 +809,10 @@ def object_delattr(interp: Interpreter, value: Value, name: str) -> Any:
         if is_property(interp, found, "__delete__"):
             if found.fdel is None:
                 raise interp.throw(AttributeError, f"property {name!r} of {value.cls.__name__!r} object has no deleter")
-            return call(interp, context.const_object(found.fdel), [value], {})
+            return interp.call(context.const_object(found.fdel), [value], {})
         deleter = context.class_lookup(type(found), "__delete__")
         if isinstance(deleter, types.FunctionType):
-            return call(interp, context.const_object(deleter), [_class_item(interp, value.cls, name, found), value], {})
+            return interp.call(context.const_object(deleter), [_class_item(interp, value.cls, name, found), value], {})
         if type(found) is types.MemberDescriptorType and isinstance(value, ObjectValue) and \
                 not _is_of_c_exception(value, found):
             if context.read_slot(value, found) is None:

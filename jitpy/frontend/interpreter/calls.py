@@ -57,6 +57,7 @@ from ..values import (
     DictValue,
     FunctionValue,
     GeneratorValue,
+    Interpreter,
     ListValue,
     MethodValue,
     ObjectValue,
@@ -72,42 +73,10 @@ from ..values import (
     unsupported,
 )
 from .arity import accepts, twin_of
+from .callees import BUILTINS, CALLS_OF, CODE_MODELS, WRAPPED, builtin
 from .constant_folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
-from .interpreter import PUSHED, Frame, Interpreter
+from .frame import PUSHED, Frame
 from .wrapped_functions import function_defaults
-
-#: C callables (functions, types, method descriptors) modelled in Python: `handler(interp, args, kwargs)`
-BUILTINS: dict[Any, Callable[[Interpreter, list[Value], dict[str, Value]], Any]] = {}
-#: code (by identity) of closures that the library makes -> their model: `handler(interp, fn, args, kwargs)`
-CODE_MODELS: dict[int, Callable[[Interpreter, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
-
-
-#: kinds of Values with a call of their own: `handler(interp, fn, args, kwargs)`
-_CALLS_OF: dict[type, Callable[[Interpreter, Any, list[Value], dict[str, Value]], Any]] = {}
-#: code objects (by identity) of functions that library functions return, with what calling them does
-WRAPPED: dict[int, Callable[[Interpreter, FunctionValue, list[Value], dict[str, Value]], Any]] = {}
-
-
-def calls_of(kind: type) -> Callable[[Any], Any]:
-    """Register what calling Values of one kind does."""
-
-    def register(handler: Any) -> Any:
-        _CALLS_OF[kind] = handler
-        return handler
-
-    return register
-
-
-def builtin(*objects: Any) -> Callable[[Any], Any]:
-    """Register the model of C callables."""
-
-    def register(handler: Any) -> Any:
-        for obj in objects:
-            BUILTINS[obj] = handler
-        return handler
-
-    return register
-
 
 # -- payloads -----------------------------------------------------------------------------------------------
 
@@ -330,7 +299,7 @@ def call(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[str, Va
         if isinstance(obj, type):
             return call_class(interp, fn, obj, args, kwargs)
         return call_builtin(interp, obj, args, kwargs, fn)
-    own = _CALLS_OF.get(type(fn))
+    own = CALLS_OF.get(type(fn))
     if own is not None:
         return own(interp, fn, args, kwargs)
     hook = interp.context.class_lookup(fn.cls, "__call__")

@@ -20,13 +20,13 @@ from ..values import (
     BoxedValue,
     ConstValue,
     DictValue,
+    Interpreter,
     ListValue,
     PyValue,
     SetValue,
     TupleValue,
     Value,
 )
-from .interpreter import Interpreter
 from .operator_methods import ASKED, method_of_program
 
 

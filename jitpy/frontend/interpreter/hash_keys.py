@@ -25,6 +25,7 @@ from ..values import (
     FunctionValue,
     HookNumberValue,
     Identity,
+    Interpreter,
     ListValue,
     ObjectValue,
     PyValue,
@@ -37,7 +38,7 @@ from ..values import (
     unsupported,
 )
 from .calls import as_int
-from .interpreter import Interpreter, keeps_hooks
+from .library_code import keeps_hooks
 from .plain_classes import KNOWN_GLOBALS, compares_by_program, is_plain_class, look_of
 
 
@@ -113,13 +114,12 @@ def _identity(interp: Interpreter, value: TensorValue | ObjectValue) -> Any:
 def _likeness(interp: Interpreter, value: ObjectValue, fields: tuple[str, ...], by_program: bool = False) -> Any:
     """A real instance of the class, with keys in place of what is in its fields. The program never sees it. Where the
     program wrote the methods, these are given nothing but constants."""
-    from .attributes import load_attr
 
     made = object.__new__(value.cls)
     for name in fields:
         if by_program and not _has_own(interp, value, name):
             raise unsupported(value, f"hash() without .{name}")
-        part = interp.finish_sync(load_attr(interp, value, name))
+        part = interp.finish_sync(interp.getattr(value, name))
         if by_program and not _is_plain_part(interp, part):
             raise unsupported(value, f"hash() with .{name}")
         if _ASKS_FIELDS and isinstance(part, (TensorValue, ArrayValue)):

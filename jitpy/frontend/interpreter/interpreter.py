@@ -1,132 +1,40 @@
-"""The symbolic executor: runs bytecode on Values.
+"""The symbolic interpreter: runs bytecode on Values.
 
 One `SymbolicInterpreter` traces one call of one frame. Calls of Python functions push a `Frame` instead of recursing,
-so that a
-graph break finds the whole chain of frames, each at an instruction where it can be resumed. Where a C function must
-call back (`sorted(key=...)`, `__bool__` of a user class), `call_sync` runs a nested loop; a break in there cannot be
-resumed in the middle of the C function, so the whole instruction that led to it breaks instead.
+so that a graph break finds the whole chain of frames, each at an instruction where it can be resumed. Where a C
+function
+must call back (`sorted(key=...)`, `__bool__` of a user class), `call_sync` runs a nested loop; a break in there cannot
+be resumed in the middle of the C function, so the whole instruction that led to it breaks instead.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from ... import config, logs
 from ...ir import Loc, SizeUnknown
-from ..breaks import GraphBreak, RestartAnalysis, Signal
-from ..bytecode.code import CodeView, Ins, view_of
+from ..breaks import GraphBreak, RestartAnalysis
+from ..bytecode.code import Ins
+from ..bytecode.handlers import DECLARED_BREAKS, HANDLERS
 from ..capture.front_calls import FrontCall
 from ..models.builtins.symbolic_text import TextValue
 from ..models.tensors.known_numbers import pin
 from ..values import (
-    CellValue,
     ConstValue,
-    DictValue,
     ExceptionValue,
-    FunctionValue,
     GeneratorValue,
     PyValue,
     ScalarValue,
     Value,
 )
+from . import attributes, calls, hash_keys, operators, subscripts
+from .frame import PUSHED, Frame, TracedException
+from .library_code import is_library, is_polyfill, stands_for_c
 from .trace_context import TraceContext
-
-#: returned by `call` when a frame was pushed: the result will appear on the caller's stack
-PUSHED: Any = object()
-
-HANDLERS: dict[str, Callable[[Any, Any, Ins], None]] = {}
-#: opcodes that always break the graph, with the reason
-DECLARED_BREAKS: dict[str, str] = {}
-
-
-def opcode(*names: str) -> Callable[[Any], Any]:
-    """Register the handler of one or more opcodes: `handler(interp, frame, ins)`."""
-
-    def register(handler: Any) -> Any:
-        for name in names:
-            HANDLERS[name] = handler
-        return handler
-
-    return register
-
-
-class TracedException(Signal):
-    """An exception inside the traced program."""
-
-    def __init__(self, value: ExceptionValue) -> None:
-        super().__init__(value.cls)
-        self.value = value
-
-
-class Frame:
-    """A frame being executed symbolically."""
-
-    #: how the running version lays out the stack: NULL above the callable (3.13) or below it
-    kw_null_last = sys.version_info >= (3, 13)
-    #: an exhausted FOR_ITER jumps over END_FOR and pops the iterator itself (3.12)
-    for_pops_two = (3, 12) <= sys.version_info < (3, 13)
-    #: SEND leaves the receiver on the stack when it ends, for END_SEND to remove (3.12)
-    send_keeps_receiver = sys.version_info >= (3, 12)
-
-    __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
-                 "kw_names", "locals", "lookup", "namespace", "ran", "resumable", "stack", "view")
-
-    def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
-        self.func = func
-        self.code = code
-        self.view: CodeView = view_of(code)
-        self.instructions = self.view.instructions
-        self.globals = globals
-        self.locals: dict[str, Value] = {}
-        self.cells: dict[str, CellValue] = {}
-        self.stack: list[Value] = []
-        self.ip = 0
-        #: how many instructions were traced in it
-        self.ran = 0
-        self.kw_names: tuple[str, ...] = ()
-        self.generator: GeneratorValue | None = None
-        #: what to do with the returned value instead of pushing it on the caller's stack
-        self.finish: Callable[[Interpreter, Value], None] | None = None
-        self.resumable = True
-        #: the mapping that the body of a class statement fills
-        self.namespace: Value | None = None
-        #: the step at which the call was made, for breaking there instead
-        self.entered = 0
-        #: the attribute that the call looks up: the object, and its name
-        self.lookup: tuple[Value, str] | None = None
-
-    @property
-    def current(self) -> Ins:
-        """The instruction being executed."""
-        return self.instructions[self.ip - 1]
-
-    def push(self, value: Value) -> None:
-        self.stack.append(value)
-
-    def pop(self) -> Value:
-        return self.stack.pop()
-
-    def popn(self, n: int) -> list[Value]:
-        if not n:
-            return []
-        values = self.stack[-n:]
-        del self.stack[-n:]
-        return values
-
-    def loc(self) -> Loc:
-        return Loc(self.code.co_filename, self.line(), self.code.co_name)
-
-    def line(self) -> int:
-        ins = self.instructions[max(self.ip - 1, 0)]
-        return ins.line or self.code.co_firstlineno
-
 
 #: What a function begins with, and what finishes a function that is being made: code that goes on in between has no
 #: cells, or a function without its closure
@@ -150,7 +58,7 @@ class Warned:
         self.outside: Value | None = None
 
 
-class Interpreter:
+class SymbolicInterpreter:
     """Traces one call. `forced` maps step numbers to the breaks that earlier attempts found there."""
 
     def __init__(self, context: TraceContext, forced: dict[int, GraphBreak]) -> None:
@@ -351,7 +259,7 @@ class Interpreter:
 
     def in_polyfill(self) -> bool:
         """Whether the running frame is the body of a polyfill."""
-        return self.frames[-1].code.co_filename.startswith(_POLYFILLS)
+        return stands_for_c(self.frames[-1].code)
 
     def unwind(self, exception: ExceptionValue, base: int) -> None:
         """Go on at the handler of an exception, or leave the loop with it."""
@@ -410,11 +318,9 @@ class Interpreter:
 
     def call_sync(self, fn: Value, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value:
         """Call and wait for the result, in a nested loop. For callbacks of C code only."""
-        from .calls import call
-
         self.sync_depth += 1
         try:
-            result = call(self, fn, args, kwargs or {})
+            result = self.call(fn, args, kwargs or {})
         finally:
             self.sync_depth -= 1
         return self.finish_sync(result)
@@ -431,6 +337,32 @@ class Interpreter:
         finally:
             self.sync_depth -= 1
             self._sync_root = root_before
+
+    # -- the data model -------------------------------------------------------------------------------------
+
+    call = calls.call
+    record = calls.record
+    recording = calls.recording
+    to_payload = calls.to_payload
+    from_payload = calls.from_payload
+    getattr = attributes.load_attr
+    setattr = attributes.store_attr
+    delattr = attributes.delete_attr
+    hasattr = attributes.has_attr
+    getitem = subscripts.get_item
+    setitem = subscripts.set_item
+    delitem = subscripts.delete_item
+    contains = subscripts.contains
+    binary = operators.binary
+    unary = operators.unary
+    compare = operators.compare
+    equal = operators.equal
+    same_object = operators.same_object
+    truth = operators.truth
+    length = operators.length
+    key_of = hash_keys.key_of
+    member_key = hash_keys.member_key
+    constant_of = operators.constant_of
 
     # -- exceptions -----------------------------------------------------------------------------------------
 
@@ -462,7 +394,7 @@ class Interpreter:
         """The step of the user's instruction that is being executed, where polyfills stand for part of it."""
         step = self.step
         for frame in reversed(self.frames):
-            if not frame.code.co_filename.startswith(_POLYFILLS):
+            if not stands_for_c(frame.code):
                 break
             step = frame.entered
         return step
@@ -486,37 +418,10 @@ def _cut_context(chain: Value, value: ExceptionValue) -> None:
         chain = chain.context
 
 
-_POLYFILLS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "polyfills", "")
-
-
-def stands_for_c(code: types.CodeType) -> bool:
-    """Whether code is the library's own, for what plain Python runs without a frame."""
-    return code.co_filename.startswith(_POLYFILLS)
-
-
-def is_polyfill(code: types.CodeType) -> bool:
-    """Whether code stands for a C function, and must not be seen by the program."""
-    return stands_for_c(code) and not code.co_filename.endswith("construct.py")
-
-
-def keeps_hooks(code: types.CodeType) -> bool:
-    """Whether code is of torch, which looks for the number of a hook only among those of other hooks."""
-    return code.co_filename.startswith((_TORCH, os.path.join(_POLYFILLS, "hooks.py")))
-
-
-_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
-_LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "<frozen", "/lib/python3")
-
-
-def is_library(filename: str) -> bool:
-    """Whether a file is library code: not what a report should point at."""
-    return any(part in filename for part in _LIBRARY_PARTS) and "/site-packages/transformers" not in filename
-
-
 def _undeclared(name: str) -> Callable[[Any, Any, Ins], None]:
     reason = DECLARED_BREAKS.get(name, "opcode")
 
-    def break_here(interp: Interpreter, frame: Frame, ins: Ins) -> None:
+    def break_here(interp: SymbolicInterpreter, frame: Frame, ins: Ins) -> None:
         raise GraphBreak(reason, name)
 
     return break_here

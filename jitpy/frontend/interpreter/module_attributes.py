@@ -9,9 +9,8 @@ import torch
 
 from ..guards.guard_set import MISSING
 from ..guards.source import Source, constant
-from ..values import BuiltinMethodValue, PyValue, Value, const, unsupported
+from ..values import BuiltinMethodValue, Interpreter, PyValue, Value, const, unsupported
 from .attributes import _descriptor_get, _with_hook, attribute_error, is_data_descriptor
-from .interpreter import Interpreter
 
 #: classes of modules that torch fills when something is asked for
 _LAZY_MODULES = (type(torch.ops), torch._ops._OpNamespace)
@@ -19,7 +18,6 @@ _LAZY_MODULES = (type(torch.ops), torch._ops._OpNamespace)
 
 def load_module_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
     """`module.name`."""
-    from .calls import call
 
     context = interp.context
     module = context.pin(value)
@@ -36,7 +34,7 @@ def load_module_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
     if getter is not None and hook is not MISSING:
         return _with_hook(interp, hook, getter, value, name, const(name))
     if getter is not None:
-        return call(interp, getter, [value, const(name)], {})
+        return interp.call(getter, [value, const(name)], {})
     return _find(interp, value, cls, name, hook)
 
 
@@ -49,7 +47,6 @@ def module_getattribute(interp: Interpreter, value: Value, name: str) -> Any:
 
 def _find(interp: Interpreter, value: PyValue, cls: type, name: str, hook: Any) -> Any:
     """What modules find by themselves, else through the `__getattr__` of their class, which is `hook`."""
-    from .calls import call
 
     context = interp.context
     space = context.module_dict(value.obj)
@@ -73,9 +70,9 @@ def _find(interp: Interpreter, value: PyValue, cls: type, name: str, hook: Any) 
     if of_module is not None and hook is not MISSING:
         raise unsupported(value, f".{name} through two functions __getattr__")
     if of_module is not None:
-        return call(interp, of_module, [const(name)], {})
+        return interp.call(of_module, [const(name)], {})
     if hook is not MISSING:
-        return call(interp, context.const_object(hook), [value, const(name)], {})
+        return interp.call(context.const_object(hook), [value, const(name)], {})
     raise attribute_error(interp, value, name)
 
 

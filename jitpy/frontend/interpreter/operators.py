@@ -32,6 +32,7 @@ from ..values import (
     DictValue,
     DictViewValue,
     FunctionValue,
+    Interpreter,
     ListValue,
     MethodValue,
     ObjectValue,
@@ -56,18 +57,14 @@ from ..values import (
 from .calls import (
     as_int,
     beside_tensor,
-    call,
     is_index_sized,
     number_value,
     own_methods,
     range_items,
-    record,
-    recording,
-    to_payload,
 )
 from .constant_folding import fold_numpy_numbers, lift
 from .hash_keys import check_known, is_compared_by_c, set_keys
-from .interpreter import Interpreter, is_polyfill
+from .library_code import is_polyfill
 from .operator_methods import (
     ASKED,
     BINARY,
@@ -124,7 +121,7 @@ def binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool = F
         if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
             if not isinstance(a, TensorValue) and isinstance(a, _NUMBERS) and _is_number(a):
                 return _reflected_tensor(interp, name, function, b, a)
-            return record(interp, written if isinstance(a, TensorValue) else function, [a, b], {})
+            return interp.record(written if isinstance(a, TensorValue) else function, [a, b], {})
     if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and _is_number(a) and _is_number(b):
         return _symbolic_binary(interp, name, function, a, b)
     if isinstance(a, (ConstValue, SymValue)) and isinstance(b, (ConstValue, SymValue)):
@@ -183,10 +180,10 @@ def _reflected_tensor(interp: Interpreter, name: str, function: Callable[..., An
                       number: Value) -> Any:
     """`number op tensor`."""
     if name == "TRUE_DIVIDE":
-        return record(interp, torch.Tensor.mul, [record(interp, torch.Tensor.reciprocal, [tensor], {}), number], {})
+        return interp.record(torch.Tensor.mul, [interp.record(torch.Tensor.reciprocal, [tensor], {}), number], {})
     if name in _REFLECTED:
-        return record(interp, _REFLECTED[name], [tensor, number], {})
-    return record(interp, function, [number, tensor], {})
+        return interp.record(_REFLECTED[name], [tensor, number], {})
+    return interp.record(function, [number, tensor], {})
 
 
 def _is_number(value: Value) -> bool:
@@ -207,8 +204,8 @@ def _symbolic_binary(interp: Interpreter, name: str, function: Callable[..., Any
     """Arithmetic on symbolic ints and on numbers that the graph computes."""
     a, b = _as_numbers(interp, name, a, b)
     if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
-        with recording(interp, name):
-            return number_value(interp.builder.scalar_op(function, to_payload(interp, a), to_payload(interp, b)))
+        with interp.recording(name):
+            return number_value(interp.builder.scalar_op(function, interp.to_payload(a), interp.to_payload(b)))
     left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
     right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
     left, right = _without_bools(left, right)
@@ -382,7 +379,7 @@ def _operate(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) 
         seen = _seen_by_c(interp, last)
         methods.append(TupleValue([context.const_object(last.found), seen.left, seen.right]))
     if methods:
-        return call(interp, context.const_object(construct.operate), [const(refused or error), *methods], {})
+        return interp.call(context.const_object(construct.operate), [const(refused or error), *methods], {})
     raise interp.throw(TypeError, refused or error)
 
 
@@ -432,7 +429,7 @@ def _by_c(interp: Interpreter, name: str, one: Attempt) -> Any:
         return binary(interp, name, seen.right, seen.left) if swapped else binary(interp, name, seen.left, seen.right)
     result = _container_binary(interp, name, seen.right, seen.left, False) if swapped else \
         _container_binary(interp, name, seen.left, seen.right, one.method == inplace)
-    return call(interp, interp.context.const_object(one.found), [seen.left, seen.right],
+    return interp.call(interp.context.const_object(one.found), [seen.left, seen.right],
                 {}) if result is None else result
 
 
@@ -455,7 +452,7 @@ def unary(interp: Interpreter, opname: str, a: Value) -> Any:
     if isinstance(a, ArrayValue):
         return numpy_operations().operate(interp, opname, a)
     if isinstance(a, TensorValue):
-        return record(interp, function, [a], {})
+        return interp.record(function, [a], {})
     if isinstance(a, SymValue):
         if opname == "UNARY_NEGATIVE":
             return sym(-a.expr)
@@ -463,14 +460,14 @@ def unary(interp: Interpreter, opname: str, a: Value) -> Any:
             return a
         return sym(-a.expr - 1)
     if isinstance(a, ScalarValue):
-        with recording(interp, opname):
+        with interp.recording(opname):
             return number_value(interp.builder.scalar_op(function, a.traced))
     folded = fold_numpy_numbers(interp, function, [a])
     if folded is not None:
         return folded
     found = interp.context.class_lookup(a.cls, dunder)
     if isinstance(found, types.FunctionType):
-        return call(interp, interp.context.const_object(found), [a], {})
+        return interp.call(interp.context.const_object(found), [a], {})
     plain = plain_part(interp, a, dunder)
     if plain is not a and found is not MISSING:
         return unary(interp, opname, plain)
@@ -574,12 +571,12 @@ def compare(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
             return _compare_attempts(interp, symbol, a, b)
         if isinstance(other, TensorValue) or isinstance(other, _NUMBERS) and _is_number(other):
             if isinstance(a, ScalarValue):  # which asks the tensor
-                return record(interp, getattr(operator, reflected), [b, a], {})
-            return record(interp, function, [a, b], {})
+                return interp.record(getattr(operator, reflected), [b, a], {})
+            return interp.record(function, [a, b], {})
         if isinstance(other, PyValue) and not isinstance(other.obj, _NEVER_TENSORS):
             if not is_number(other.obj):
                 raise unsupported(other, f"{symbol} with a tensor")
-            return record(interp, function, [a, b], {})
+            return interp.record(function, [a, b], {})
         if symbol in ("==", "!=") and not isinstance(other, (ListValue, TupleValue, ObjectValue)):
             return const(symbol == "!=")
         raise GraphBreak("unsupported_op", f"Tensor {symbol} {other.cls.__name__}")
@@ -607,7 +604,7 @@ def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> A
             if not any(_answers(interp, symbol, *other) for other in rest):
                 methods = [TupleValue([interp.context.const_object(f), x, y]) for f, x, y, _ in attempts[index:]
                            if isinstance(f, types.FunctionType)]
-                return call(interp, interp.context.const_object(construct.compare), [const(symbol), a, b, *methods], {})
+                return interp.call(interp.context.const_object(construct.compare), [const(symbol), a, b, *methods], {})
             result = interp.call_sync(handler, [left, right])
             if not (isinstance(result, ConstValue) and result.value is NotImplemented):
                 return result
@@ -659,8 +656,8 @@ def _compare_numbers(interp: Interpreter, symbol: str, function: Callable[..., A
     if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
         if not (_is_number(a) and _is_number(b)):
             return const(symbol == "!=")
-        with recording(interp, symbol):
-            return number_value(interp.builder.scalar_op(function, to_payload(interp, a), to_payload(interp, b)))
+        with interp.recording(symbol):
+            return number_value(interp.builder.scalar_op(function, interp.to_payload(a), interp.to_payload(b)))
     left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
     right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
     if not all(isinstance(x, (int, float, sympy.Expr)) for x in (left, right)):
@@ -670,8 +667,8 @@ def _compare_numbers(interp: Interpreter, symbol: str, function: Callable[..., A
     if any(isinstance(x, float) for x in (left, right)):
         if not any(isinstance(x, sympy.Expr) for x in (left, right)):
             return fold_constants(interp, function, left, right)
-        with recording(interp, symbol):
-            return number_value(interp.builder.scalar_op(function, *(to_payload(interp, as_number(interp, v))
+        with interp.recording(symbol):
+            return number_value(interp.builder.scalar_op(function, *(interp.to_payload(as_number(interp, v))
                                                                      for v in (a, b))))
     if any(interp.context.sizes.is_unbacked(x) for x in (left, right)):
         return _compare_computed(interp, symbol, function, a, b)
@@ -688,7 +685,7 @@ def _size_relation(symbol: str, left: Any, right: Any) -> Any:
 
 def _compare_computed(interp: Interpreter, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
     """A comparison with a size that depends on data: known, or a truth value that the graph computes."""
-    known = interp.context.sizes.known(_size_relation(symbol, to_payload(interp, a), to_payload(interp, b)))
+    known = interp.context.sizes.known(_size_relation(symbol, interp.to_payload(a), interp.to_payload(b)))
     if known is not None:
         return const(known)
     return _compare_numbers(interp, symbol, function, as_number(interp, a), as_number(interp, b))
@@ -805,7 +802,7 @@ def truth_or_number(interp: Interpreter, value: Value) -> bool | TracedScalar:
         return bool(interp.context.pin(value))
     if isinstance(value, TensorValue):
         own_methods(interp, value, "__bool__")
-        with recording(interp, "bool"):
+        with interp.recording("bool"):
             result = interp.builder.call(torch.Tensor.__bool__, (value.traced,), {}, interp.loc())
         assert isinstance(result, (bool, TracedScalar))
         return result
@@ -855,7 +852,7 @@ def length(interp: Interpreter, value: Value) -> Value:
         return numpy_operations().length(interp, value)
     if isinstance(value, TensorValue):
         sizes = value.traced.spec.shape
-        return sym(sizes[0]) if sizes else record(interp, torch.Tensor.__len__, [value], {})
+        return sym(sizes[0]) if sizes else interp.record(torch.Tensor.__len__, [value], {})
     if found is MISSING:
         raise interp.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
     raise unsupported(value, "len()")

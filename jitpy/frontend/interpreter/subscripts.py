@@ -23,6 +23,7 @@ from ..values import (
     DictValue,
     DictViewValue,
     Exhausted,
+    Interpreter,
     IteratorValue,
     ListValue,
     ObjectValue,
@@ -39,21 +40,14 @@ from ..values import (
     type_name,
     unsupported,
 )
-from .calls import as_int, call, own_methods, range_items, record
-from .hash_keys import key_of, member_key
-from .interpreter import Interpreter
+from .calls import as_int, own_methods, range_items
 from .operator_methods import BINARY, COMPARE
 from .operators import (
-    binary,
-    compare,
     compare_builtin,
-    constant_of,
-    equal,
     fold_constants,
     known_text,
     mutate,
     numpy_operations,
-    same_object,
     truth,
 )
 
@@ -63,12 +57,12 @@ def get_item(interp: Interpreter, container: Value, key: Value) -> Any:
     context = interp.context
     if isinstance(container, TensorValue):
         own_methods(interp, container, "__getitem__")
-        return record(interp, torch.Tensor.__getitem__, [container, _tensor_key(interp, key)], {})
+        return interp.record(torch.Tensor.__getitem__, [container, _tensor_key(interp, key)], {})
     if isinstance(container, ArrayValue):
         return numpy_operations().get_item(interp, container, key)
     found = context.class_lookup(container.cls, "__getitem__")
     if isinstance(found, types.FunctionType):
-        return call(interp, context.const_object(found), [container, key], {})
+        return interp.call(context.const_object(found), [container, key], {})
     return builtin_get_item(interp, container, key)
 
 
@@ -91,19 +85,19 @@ def builtin_get_item(interp: Interpreter, container: Value, key: Value) -> Any:
         container = known_text(interp, whole_plain_part(interp, container))
     if isinstance(container, ConstValue):
         index = slice_of(interp,
-                         key) if isinstance(key, SliceValue) else constant_of(interp, whole_plain_part(interp, key))
+                         key) if isinstance(key, SliceValue) else interp.constant_of(whole_plain_part(interp, key))
         return fold_constants(interp, operator.getitem, container.value, index)
     if isinstance(container, (ListValue, TupleValue)):
         return _sequence_item(interp, container, key)
     if isinstance(container, DictValue):
-        got = context.dict_get(container, key_of(interp, key))
+        got = context.dict_get(container, interp.key_of(key))
         if got is not None:
             return got
         missing = context.class_lookup(container.cls, "__missing__")
         if missing is not MISSING:
             if isinstance(missing, types.FunctionType):
-                return call(interp, context.const_object(missing), [container, key], {})
-            return call(interp, BuiltinMethodValue(missing, container), [key], {})
+                return interp.call(context.const_object(missing), [container, key], {})
+            return interp.call(BuiltinMethodValue(missing, container), [key], {})
         raise interp.throw(KeyError, key)
     if isinstance(container, RangeValue):
         items = range_items(interp, container)
@@ -119,9 +113,9 @@ def builtin_get_item(interp: Interpreter, container: Value, key: Value) -> Any:
         return _class_getitem(interp, container, key)
     if isinstance(container, PyValue) and type(container.obj) is re.Match:
         return fold_constants(interp, operator.getitem, context.pin(container),
-                              constant_of(interp, whole_plain_part(interp, key)))
+                              interp.constant_of(whole_plain_part(interp, key)))
     if isinstance(container, PyValue) and type(container.obj).__module__ == "typing":
-        return context.const_object(context.pin(container)[constant_of(interp, key)])
+        return context.const_object(context.pin(container)[interp.constant_of(key)])
     if interp.context.class_lookup(container.cls, "__getitem__") is MISSING:
         raise interp.throw(TypeError, f"{container.cls.__name__!r} object is not subscriptable")
     raise unsupported(container, "a subscript")
@@ -130,16 +124,16 @@ def builtin_get_item(interp: Interpreter, container: Value, key: Value) -> Any:
 def _class_getitem(interp: Interpreter, container: PyValue, key: Value) -> Any:
     cls = interp.context.pin(container)
     if isinstance(cls, enum.EnumMeta):
-        return interp.context.const_object(fold_constants(interp, lambda k: cls[k], constant_of(interp, key)).obj)  # type: ignore[attr-defined]
+        return interp.context.const_object(fold_constants(interp, lambda k: cls[k], interp.constant_of(key)).obj)  # type: ignore[attr-defined]
     meta_item = interp.context.class_lookup(type(cls), "__getitem__")
     if isinstance(meta_item, types.FunctionType):
-        return call(interp, interp.context.const_object(meta_item), [container, key], {})
+        return interp.call(interp.context.const_object(meta_item), [container, key], {})
     hook = interp.context.class_lookup(cls, "__class_getitem__")
     if isinstance(hook, classmethod) and isinstance(hook.__func__, types.FunctionType) and \
             hook.__func__.__module__ != "typing":
-        return call(interp, interp.context.const_object(hook.__func__), [container, key], {})
+        return interp.call(interp.context.const_object(hook.__func__), [container, key], {})
     try:
-        return interp.context.const_object(cls[constant_of(interp, key)])
+        return interp.context.const_object(cls[interp.constant_of(key)])
     except TypeError as error:
         raise interp.raise_real(error) from None
 
@@ -193,14 +187,14 @@ def set_item(interp: Interpreter, container: Value, key: Value, new: Value) -> A
     context = interp.context
     if isinstance(container, TensorValue):
         own_methods(interp, container, "__setitem__")
-        record(interp, torch.Tensor.__setitem__, [container, _tensor_key(interp, key), new], {})
+        interp.record(torch.Tensor.__setitem__, [container, _tensor_key(interp, key), new], {})
         return None
     if isinstance(container, ArrayValue):
         numpy_operations().set_item(interp, container, key, new)
         return None
     found = context.class_lookup(container.cls, "__setitem__")
     if isinstance(found, types.FunctionType):
-        return call(interp, context.const_object(found), [container, key, new], {})
+        return interp.call(context.const_object(found), [container, key, new], {})
     return builtin_set_item(interp, container, key, new)
 
 
@@ -226,7 +220,7 @@ def builtin_set_item(interp: Interpreter, container: Value, key: Value, new: Val
         if context.dict_set_unread(container, key):
             context.dict_set_symbolic(container, key, new)
         else:
-            context.dict_set(container, key_of(interp, key), new, key)
+            context.dict_set(container, interp.key_of(key), new, key)
         return
     if isinstance(container, TupleValue) or isinstance(container, ConstValue):
         raise interp.throw(TypeError, f"{container.cls.__name__!r} object does not support item assignment")
@@ -237,7 +231,7 @@ def delete_item(interp: Interpreter, container: Value, key: Value) -> Any:
     """`del container[key]`: None or PUSHED."""
     found = interp.context.class_lookup(container.cls, "__delitem__")
     if isinstance(found, types.FunctionType):
-        return call(interp, interp.context.const_object(found), [container, key], {})
+        return interp.call(interp.context.const_object(found), [container, key], {})
     return builtin_delete_item(interp, container, key)
 
 
@@ -254,7 +248,7 @@ def builtin_delete_item(interp: Interpreter, container: Value, key: Value) -> No
         change_list(interp.context, container, "__delitem__", i)
         return
     if isinstance(container, DictValue):
-        real_key = key_of(interp, key)
+        real_key = interp.key_of(key)
         if interp.context.dict_get(container, real_key) is None:
             raise interp.throw(KeyError, key)
         interp.context.dict_delete(container, real_key)
@@ -267,7 +261,7 @@ def contains(interp: Interpreter, container: Value, item: Value) -> Value:
     context = interp.context
     found = context.class_lookup(container.cls, "__contains__")
     if isinstance(found, types.FunctionType):
-        return const(truth(interp, interp.call_sync(context.const_object(found), [container, item])))
+        return const(interp.truth(interp.call_sync(context.const_object(found), [container, item])))
     if found is None:
         raise interp.throw(TypeError, f"{container.cls.__name__!r} object is not a container")
     container = known_text(interp, plain_part(interp, container, "__contains__"))
@@ -284,15 +278,15 @@ def contains(interp: Interpreter, container: Value, item: Value) -> Value:
             raise interp.throw(TypeError, f"a bytes-like object is required, not {type_name(item.cls)!r}")
         raise interp.throw(TypeError, f"argument of type {container.cls.__name__!r} is not iterable")
     if isinstance(container, DictValue):
-        return const(context.dict_get(container, key_of(interp, item)) is not None)
+        return const(context.dict_get(container, interp.key_of(item)) is not None)
     if isinstance(container, DictViewValue) and container.kind == "keys":
-        return const(context.dict_get(container.of, key_of(interp, item)) is not None)
+        return const(context.dict_get(container.of, interp.key_of(item)) is not None)
     if isinstance(container, SetValue):
-        key = member_key(interp, item)
+        key = interp.member_key(item)
         unread = container.unread if isinstance(item, (ConstValue, SymValue)) else None
         return const(unread.holds(container, key) if unread is not None else key in container.items)
     if isinstance(container, PyValue) and isinstance(container.obj, enum.EnumMeta):
-        return fold_constants(interp, operator.contains, context.pin(container), constant_of(interp, item))
+        return fold_constants(interp, operator.contains, context.pin(container), interp.constant_of(item))
     if isinstance(container, PyValue) and isinstance(item, (ConstValue, PyValue)):
         raise unsupported(container, "in")
     if isinstance(container, ArrayValue):
@@ -309,7 +303,7 @@ def contains(interp: Interpreter, container: Value, item: Value) -> Value:
             element = next_sync(interp, iterator)
         except Exhausted:
             break
-        if equal(interp, element, item):
+        if interp.equal(element, item):
             answer = True
             break
     return const(answer)
@@ -334,7 +328,7 @@ def _wrapper_iter(interp: Interpreter, owner: type, a: Value) -> Any:
 
 
 def _wrapper_next(interp: Interpreter, owner: type, a: Value) -> Any:
-    return call(interp, interp.context.const_object(next), [a], {}) if isinstance(a, IteratorValue) else None
+    return interp.call(interp.context.const_object(next), [a], {}) if isinstance(a, IteratorValue) else None
 
 
 def _wrapper_len(interp: Interpreter, owner: type, a: Value) -> Any:
@@ -343,24 +337,24 @@ def _wrapper_len(interp: Interpreter, owner: type, a: Value) -> Any:
 
 def _wrapper_contains(interp: Interpreter, owner: type, a: Value, key: Value) -> Any:
     if isinstance(a, DictValue):
-        return const(interp.context.dict_get(a, key_of(interp, key)) is not None)
+        return const(interp.context.dict_get(a, interp.key_of(key)) is not None)
     return contains(interp, a, key) if isinstance(a, SetValue) and a.cls in (set, frozenset) else None
 
 
 def _wrapper_compare(symbol: str) -> Any:
     def handler(interp: Interpreter, owner: type, a: Value, b: Value) -> Any:
         if owner is object and symbol in ("==", "!="):
-            if same_object(interp, a, b):
+            if interp.same_object(a, b):
                 return const(symbol == "==")
             found = interp.context.class_lookup(a.cls, "__eq__") if symbol == "!=" else object.__eq__
             if found is not object.__eq__:  # `object.__ne__` turns round what that says
                 answer = interp.call_sync(interp.context.const_object(found), [a, b])
                 unknown = isinstance(answer, ConstValue) and answer.value is NotImplemented
-                return answer if unknown else const(not truth(interp, answer))
+                return answer if unknown else const(not interp.truth(answer))
             return const(NotImplemented)
         answer = compare_builtin(interp, symbol, a, b)
         if answer is None and answers(interp, COMPARE[symbol][1], a, b):
-            answer = interp.finish_sync(compare(interp, symbol, a, b))  # numbers that are not known while tracing
+            answer = interp.finish_sync(interp.compare(symbol, a, b))  # numbers that are not known while tracing
         return answer if answer is not None else const(NotImplemented)
 
     return handler
@@ -375,7 +369,7 @@ def _wrapper_binary(name: str, method: str, swapped: bool = False, inplace: bool
             if not isinstance(left, SetValue) or not isinstance(right, SetValue):
                 return const(NotImplemented)
             return set_binary(interp, name, left, right, inplace)
-        return binary(interp, name, left, right) if answers(interp, method, a, b) else None
+        return interp.binary(name, left, right) if answers(interp, method, a, b) else None
 
     return handler
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ... import marks
 from ..breaks import GraphBreak
-from ..interpreter.calls import builtin
-from ..interpreter.interpreter import Interpreter
-from ..values import ConstValue, Value
+from ..interpreter.callees import builtin
+from ..values import ConstValue, Interpreter, Value
 
 
 @builtin(marks.graph_break)

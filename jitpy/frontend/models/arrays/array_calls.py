@@ -18,14 +18,16 @@ import torch
 
 from ...breaks import GraphBreak
 from ...guards.source import constant
-from ...interpreter.calls import BUILTINS, as_int, record, recording
+from ...interpreter.callees import BUILTINS
+from ...interpreter.calls import as_int
 from ...interpreter.constant_folding import NotConstant, deep_constant
-from ...interpreter.interpreter import Interpreter, TracedException
+from ...interpreter.frame import TracedException
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
 from ...values import (
     ConstValue,
     DictValue,
+    Interpreter,
     ListValue,
     PyValue,
     RangeValue,
@@ -80,7 +82,7 @@ def tensor_of_array(interp: Interpreter, value: ArrayValue) -> TensorValue:
 
 
 def _alias(interp: Interpreter, traced: Any) -> Any:
-    with recording(interp, "numpy()"):
+    with interp.recording("numpy()"):
         return interp.builder.record(_aten.alias.default, (traced,), {})
 
 
@@ -91,7 +93,7 @@ def constant_array(interp: Interpreter, array: Any) -> Value:
     if array.dtype not in TORCH_DTYPES or type(array) is not np.ndarray or array.nbytes > _CONSTANT_BYTES:
         raise refuse(f"a constant array of {array.dtype}")
     kept = torch.from_numpy(np.array(array, order="K"))
-    with recording(interp, "a constant array"):
+    with interp.recording("a constant array"):
         node = interp.builder.emit(_aten.clone.default, (interp.builder.constant(kept),), {})
         return ArrayValue(interp.builder.fresh(node), np.ndarray)
 
@@ -221,7 +223,7 @@ def traced_body(interp: Interpreter, body: Any, args: list[Value], kwargs: dict[
 
 
 def _called(interp: Interpreter, function: Any, args: list[Value], kwargs: dict[str, Value] | None = None) -> Any:
-    return record(interp, function, args, kwargs or {})
+    return interp.record(function, args, kwargs or {})
 
 
 def check_kind(what: str, entry: Counterpart, *dtypes: Any) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.calls import BUILTINS, builtin, record
+from ...interpreter.callees import BUILTINS, builtin
 from ...interpreter.operators import sym
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, Counterpart
@@ -48,7 +48,7 @@ from .array_calls import (
 from .array_values import TORCH_DTYPES, ArrayValue, is_number, to_array, to_scalar
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 # -- operators ------------------------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ def number_of(interp: Interpreter, array: ArrayValue) -> Value:
     """The Python number in a scalar or an array without dimensions."""
     if array.traced.ndim:
         raise refuse("a number of an array")
-    return record(interp, torch.Tensor.item, [tensor_of(interp, array)], {})
+    return interp.record(torch.Tensor.item, [tensor_of(interp, array)], {})
 
 
 # -- attributes -----------------------------------------------------------------------------------------------
@@ -246,12 +246,12 @@ def _item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
         raise unsupported(array, ".item()")
     if len(args) > 1 or kwargs or array.traced.spec.numel != 1:
         raise refuse("ndarray.item() with arguments")
-    return record(interp, torch.Tensor.item, [tensor_of(interp, array)], {})
+    return interp.record(torch.Tensor.item, [tensor_of(interp, array)], {})
 
 
 def _tolist(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     assert isinstance(args[0], ArrayValue)
-    return record(interp, torch.Tensor.tolist, [tensor_of(interp, args[0])], {})
+    return interp.record(torch.Tensor.tolist, [tensor_of(interp, args[0])], {})
 
 
 def _fill(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -296,8 +296,8 @@ def tensor_from_data(interp: Interpreter, data: Value, dtype: torch.dtype | None
     if not shares_numbers and not data.traced.ndim or data.is_scalar:
         copies = True
     if dtype is not None and dtype != data.traced.dtype:
-        return record(interp, torch.Tensor.to, [tensor_of(interp, data), const(dtype)], {})
-    return record(interp, torch.Tensor.clone, [tensor_of(interp, data)],
+        return interp.record(torch.Tensor.to, [tensor_of(interp, data), const(dtype)], {})
+    return interp.record(torch.Tensor.clone, [tensor_of(interp, data)],
                   {}) if copies else tensor_of_array(interp, data)
 
 
@@ -312,7 +312,7 @@ def _constructor(function: Any, **how: bool) -> Any:
             dtype = kwargs.get("dtype", NONE)
             if isinstance(dtype, ConstValue) and (dtype.value is None or isinstance(dtype.value, torch.dtype)):
                 found = tensor_from_data(interp, args[0], dtype.value, **how)
-        return found if found is not None else record(interp, function, args, kwargs)
+        return found if found is not None else interp.record(function, args, kwargs)
 
     return handler
 
@@ -326,9 +326,9 @@ def _copy_of_tensor(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
     if len(args) > 1 or not given.keys() <= {"dtype", "device"} or state.transforms or state.device_of_factories:
         return None
     warn(interp, [const(_COPIED)], {})
-    source = record(interp, torch.Tensor.detach, [args[0]], {})
-    return record(interp, torch.Tensor.to, [source], {**given, "copy": const(True)}) if given else \
-        record(interp, torch.Tensor.clone, [source], {})
+    source = interp.record(torch.Tensor.detach, [args[0]], {})
+    return interp.record(torch.Tensor.to, [source], {**given, "copy": const(True)}) if given else \
+        interp.record(torch.Tensor.clone, [source], {})
 
 
 _COPIED = ("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
@@ -394,7 +394,7 @@ def _like(value: Any) -> Any:
             raise refuse(f"numpy.{function.__name__} of such an array")
         number = converted(interp, function.__name__, const(value) if value is not None else args[1], answer.dtype)
         shape = TupleValue([sym(size) for size in args[0].traced.spec.shape])
-        result = record(interp, torch.Tensor.clone, [record(interp, torch.Tensor.expand, [number, shape], {})],
+        result = interp.record(torch.Tensor.clone, [interp.record(torch.Tensor.expand, [number, shape], {})],
                         {"memory_format": const(torch.contiguous_format)})
         return conform(interp, function.__name__, result, answer, made)
 
@@ -425,7 +425,7 @@ def _scalar_type(cls: Any) -> Any:
         if isinstance(value, ArrayValue) and value.traced.ndim:
             return call_array_function(interp, np.ndarray.astype, arrays.METHODS["astype"], [value, const(dtype)], {})
         tensor = converted(interp, f"numpy.{cls.__name__}", value, dtype)
-        made = record(interp, torch.Tensor.clone, [tensor], {})
+        made = interp.record(torch.Tensor.clone, [tensor], {})
         return ArrayValue(made.traced, cls)  # type: ignore[attr-defined]
 
     return handler

@@ -20,37 +20,19 @@ from ...codegen.resume import origin_code
 from ...guards.guard_set import MISSING
 from ...guards.source import attr
 from ...interpreter import attributes
-from ...interpreter.attributes import delete_attr, has_attr, load_attr, object_getattribute, store_attr
-from ...interpreter.calls import (
-    BUILTINS,
-    as_int,
-    builtin,
-    call,
-    inline_library,
-    number_value,
-    own_methods,
-    record,
-    recording,
-    to_payload,
-)
+from ...interpreter.attributes import object_getattribute
+from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.calls import as_int, inline_library, number_value, own_methods
 from ...interpreter.constant_folding import fold, fold_deep
-from ...interpreter.interpreter import Frame, Interpreter, TracedException
+from ...interpreter.frame import Frame, TracedException
 from ...interpreter.module_attributes import module_getattribute
 from ...interpreter.operator_methods import BINARY, COMPARE, UNARY
 from ...interpreter.operators import (
     as_number,
-    binary,
-    compare,
-    constant_of,
     fold_constants,
-    length,
     numpy_operations,
-    same_object,
     sym,
-    truth,
-    unary,
 )
-from ...interpreter.subscripts import contains, delete_item, get_item, set_item
 from ...polyfills import ORIGINALS, builtins_, construct
 from ...polyfills.classes import make_type
 from ...values import (
@@ -65,6 +47,7 @@ from ...values import (
     Exhausted,
     FunctionValue,
     GeneratorValue,
+    Interpreter,
     ListValue,
     ObjectValue,
     PyValue,
@@ -94,7 +77,7 @@ Kwargs = dict[str, Value]
 @builtin(type)
 def builtin_type(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
-        return call(interp, interp.context.const_object(make_type), args, kwargs)
+        return interp.call(interp.context.const_object(make_type), args, kwargs)
     return interp.context.const_object(shown_class(args[0]))
 
 
@@ -131,9 +114,9 @@ def _name(interp: Interpreter, value: Value) -> str:
 def builtin_getattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     name = _name(interp, args[1])
     if len(args) == 2:
-        return load_attr(interp, args[0], name)
+        return interp.getattr(args[0], name)
     try:
-        return interp.finish_sync(load_attr(interp, args[0], name))
+        return interp.finish_sync(interp.getattr(args[0], name))
     except TracedException as error:
         if issubclass(error.value.cls, AttributeError):
             return args[2]
@@ -142,20 +125,20 @@ def builtin_getattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(hasattr)
 def builtin_hasattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(has_attr(interp, args[0], _name(interp, args[1])))
+    return const(interp.hasattr(args[0], _name(interp, args[1])))
 
 
 @builtin(setattr)
 def builtin_setattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(args[1], BoxedValue):
         raise unsupported(args[1], "the name of an attribute that is set")  # the key is the instance itself
-    interp.finish_sync(store_attr(interp, args[0], _name(interp, args[1]), args[2]))
+    interp.finish_sync(interp.setattr(args[0], _name(interp, args[1]), args[2]))
     return NONE
 
 
 @builtin(delattr)
 def builtin_delattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    interp.finish_sync(delete_attr(interp, args[0], _name(interp, args[1])))
+    interp.finish_sync(interp.delattr(args[0], _name(interp, args[1])))
     return NONE
 
 
@@ -189,9 +172,9 @@ def _module_getattribute(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any
 def builtin_vars(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return builtin_locals(interp, args, kwargs)
-    if not isinstance(args[0], PyValue) and not has_attr(interp, args[0], "__dict__"):
+    if not isinstance(args[0], PyValue) and not interp.hasattr(args[0], "__dict__"):
         raise interp.throw(TypeError, "vars() argument must have __dict__ attribute")
-    return load_attr(interp, args[0], "__dict__")
+    return interp.getattr(args[0], "__dict__")
 
 
 @builtin(locals)
@@ -236,7 +219,7 @@ def builtin_globals(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def builtin_dir(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if args or kwargs:
         raise GraphBreak("frame_access", "")
-    return call(interp, interp.context.const_object(sorted), [builtin_locals(interp, args, kwargs)], {})
+    return interp.call(interp.context.const_object(sorted), [builtin_locals(interp, args, kwargs)], {})
 
 
 @builtin(exec, eval, __import__, breakpoint, input, compile)
@@ -249,7 +232,7 @@ def _frame_access(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(len)
 def builtin_len(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return length(interp, args[0])
+    return interp.length(args[0])
 
 
 def _plain_number(interp: Interpreter, value: Value) -> Value:
@@ -263,12 +246,12 @@ def builtin_bool(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return FALSE
     value = _plain_number(interp, args[0])
     if isinstance(value, ScalarValue):
-        with recording(interp, "bool"):
+        with interp.recording("bool"):
             return number_value(interp.builder.scalar_op(bool, value.traced))
     if isinstance(value, TensorValue):
         own_methods(interp, value, "__bool__")
-        return record(interp, torch.Tensor.__bool__, [value], {})
-    return const(truth(interp, value))
+        return interp.record(torch.Tensor.__bool__, [value], {})
+    return const(interp.truth(value))
 
 
 @builtin(int)
@@ -278,20 +261,20 @@ def builtin_int(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if isinstance(value, SymValue):
             return value
         if isinstance(value, ScalarValue):
-            with recording(interp, "int"):
+            with interp.recording("int"):
                 return number_value(interp.builder.scalar_op(int, value.traced))
         if isinstance(value, TensorValue):
             own_methods(interp, value, "__int__")
-            return record(interp, torch.Tensor.__int__, [value], {})
+            return interp.record(torch.Tensor.__int__, [value], {})
         if isinstance(value, ObjectValue):
             for name in ("__int__", "__index__"):
                 hook = interp.context.class_lookup(value.cls, name)
                 if isinstance(hook, types.FunctionType):
                     return checked_call(interp, hook, int, f"{name} returned non-int (type %s)", value)
                 if hook is not MISSING:
-                    return call(interp, load_attr(interp, value, name), [], {})
-    return fold(interp, int, [const(constant_of(interp, a)) for a in args],
-                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
+                    return interp.call(interp.getattr(value, name), [], {})
+    return fold(interp, int, [const(interp.constant_of(a)) for a in args],
+                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
 
 
 @builtin(float)
@@ -299,24 +282,24 @@ def builtin_float(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
         value = _plain_number(interp, as_number(interp, args[0]))
         if isinstance(value, ScalarValue):
-            with recording(interp, "float"):
+            with interp.recording("float"):
                 return number_value(interp.builder.scalar_op(float, value.traced))
         if isinstance(value, TensorValue):
             own_methods(interp, value, "__float__")
-            return record(interp, torch.Tensor.__float__, [value], {})
+            return interp.record(torch.Tensor.__float__, [value], {})
         hook = interp.context.class_lookup(value.cls, "__float__") if isinstance(value, ObjectValue) else MISSING
         if isinstance(hook, types.FunctionType):
             message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
             return checked_call(interp, hook, float, message, value)
         if hook is not MISSING:
-            return call(interp, load_attr(interp, value, "__float__"), [], {})
-    return fold(interp, float, [const(constant_of(interp, a)) for a in args], {})
+            return interp.call(interp.getattr(value, "__float__"), [], {})
+    return fold(interp, float, [const(interp.constant_of(a)) for a in args], {})
 
 
 @builtin(complex)
 def builtin_complex(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return fold(interp, complex, [const(constant_of(interp, a)) for a in args],
-                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
+    return fold(interp, complex, [const(interp.constant_of(a)) for a in args],
+                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
 
 
 @builtin(abs)
@@ -324,18 +307,18 @@ def builtin_abs(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, TensorValue):
         own_methods(interp, value, "__abs__")
-        return record(interp, torch.abs, [value], {})
+        return interp.record(torch.abs, [value], {})
     if isinstance(value, SymValue):
         negative = interp.context.sizes.decide(value.expr < 0, f"abs() at {interp.loc()}")
         return sym(-value.expr) if negative else value
     if isinstance(value, ScalarValue):
-        with recording(interp, "abs"):
+        with interp.recording("abs"):
             return number_value(interp.builder.scalar_op(abs, value.traced))
     if isinstance(value, ConstValue):
         return fold(interp, abs, args, kwargs)
     if interp.context.class_lookup(value.cls, "__abs__") is MISSING:
         raise interp.throw(TypeError, f"bad operand type for abs(): {value.cls.__name__!r}")
-    return call(interp, load_attr(interp, value, "__abs__"), [], {})
+    return interp.call(interp.getattr(value, "__abs__"), [], {})
 
 
 @builtin(round)
@@ -344,26 +327,26 @@ def builtin_round(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(value, (TensorValue, ObjectValue)) and interp.context.class_lookup(value.cls, "__round__") is MISSING:
         raise interp.throw(TypeError, f"type {value.cls.__name__} doesn't define __round__ method")
     if isinstance(value, ScalarValue):
-        with recording(interp, "round"):
-            return number_value(interp.builder.scalar_op(round, *(to_payload(interp, a) for a in args)))
+        with interp.recording("round"):
+            return number_value(interp.builder.scalar_op(round, *(interp.to_payload(a) for a in args)))
     if isinstance(value, ObjectValue):
-        return call(interp, load_attr(interp, value, "__round__"), args[1:], {})
-    return fold(interp, round, [const(constant_of(interp, a)) for a in args],
-                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
+        return interp.call(interp.getattr(value, "__round__"), args[1:], {})
+    return fold(interp, round, [const(interp.constant_of(a)) for a in args],
+                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
 
 
 @builtin(pow)
 def builtin_pow(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and not kwargs:
-        return binary(interp, "POWER", args[0], args[1])
-    return fold(interp, pow, [const(constant_of(interp, a)) for a in args],
-                {k: const(constant_of(interp, v)) for k, v in kwargs.items()})
+        return interp.binary("POWER", args[0], args[1])
+    return fold(interp, pow, [const(interp.constant_of(a)) for a in args],
+                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
 
 
 def checked_call(interp: Interpreter, method: types.FunctionType, kind: type, message: str, *args: Value) -> Any:
     """Call a special method; a TypeError with this text about what it returned, where that is of another type."""
     body = interp.context.const_object(construct.checked)
-    return call(interp, body,
+    return interp.call(body,
                 [interp.context.const_object(kind), const(message), interp.context.const_object(method), *args], {})
 
 
@@ -373,16 +356,16 @@ def builtin_hash(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     hasher = interp.context.class_lookup(value.cls, "__hash__")
     if isinstance(hasher, types.FunctionType):
         body = interp.context.const_object(construct.checked_hash)
-        return call(interp, body, [interp.context.const_object(hasher), value], {})
+        return interp.call(body, [interp.context.const_object(hasher), value], {})
     value = plain_part(interp, value, "__hash__")
     if isinstance(value, SymValue):
         value = const(as_int(interp, value, "hash()"))
     if isinstance(value, TupleValue) and hasher is tuple.__hash__ and value.cls is not torch.Size:
         value = TupleValue(value.items)
     if isinstance(value, (ConstValue, TupleValue)):
-        return fold_constants(interp, hash, constant_of(interp, value))
+        return fold_constants(interp, hash, interp.constant_of(value))
     if isinstance(value, SetValue) and hasher is frozenset.__hash__:
-        return const(hash(frozenset(constant_of(interp, item) for item in value.items.values())))
+        return const(hash(frozenset(interp.constant_of(item) for item in value.items.values())))
     if hasher is None:
         raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     raise unsupported(value, "hash()")
@@ -402,7 +385,7 @@ def builtin_id(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _folding(function: Any) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        return fold(interp, function, [const(constant_of(interp, a)) for a in args], {})
+        return fold(interp, function, [const(interp.constant_of(a)) for a in args], {})
 
     return handler
 
@@ -424,11 +407,11 @@ def _math(function: Any) -> Any:
                     for a in args]
         args = [as_number(interp, plain_part(interp, a, *_CONVERSIONS)) for a in args]
         if any(isinstance(a, ScalarValue) for a in args):
-            with recording(interp, f"math.{function.__name__}"):
-                return number_value(interp.builder.scalar_op(function, *(to_payload(interp, a) for a in args)))
+            with interp.recording(f"math.{function.__name__}"):
+                return number_value(interp.builder.scalar_op(function, *(interp.to_payload(a) for a in args)))
         if function is math.sqrt and any(isinstance(a, SymValue) for a in args):
-            with recording(interp, "math.sqrt"):  # of a size: the usual scale of attention
-                return number_value(interp.builder.scalar_op(function, *(to_payload(interp, a) for a in args)))
+            with interp.recording("math.sqrt"):  # of a size: the usual scale of attention
+                return number_value(interp.builder.scalar_op(function, *(interp.to_payload(a) for a in args)))
         if all(isinstance(a, (ConstValue, SymValue)) for a in args):
             plain = [const(as_int(interp, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a
                      for a in args]
@@ -436,10 +419,10 @@ def _math(function: Any) -> Any:
         from ...polyfills.registry import POLYFILLS
 
         if function in POLYFILLS:
-            return call(interp, interp.context.const_object(POLYFILLS[function]), args, kwargs)
+            return interp.call(interp.context.const_object(POLYFILLS[function]), args, kwargs)
         for a in args:
             if isinstance(a, ObjectValue) and function in (math.floor, math.ceil, math.trunc):
-                return call(interp, load_attr(interp, a, f"__{function.__name__}__"), [], {})
+                return interp.call(interp.getattr(a, f"__{function.__name__}__"), [], {})
         folded = fold_deep(interp, function, args, kwargs)
         if folded is not None:
             return folded
@@ -459,20 +442,20 @@ def _extremum(symbol: str, body_name: str) -> Any:
             if any(isinstance(a, SymValue) and interp.context.sizes.is_unbacked(a.expr) for a in args) and \
                     all(issubclass(a.cls, int) for a in args):
                 extremum = sympy.Max if body_name == "max" else sympy.Min
-                return sym(extremum(*(to_payload(interp, a) for a in args)))
+                return sym(extremum(*(interp.to_payload(a) for a in args)))
             best = args[0]
             for other in args[1:]:
-                if truth(interp, compare(interp, symbol, other, best)):
+                if interp.truth(interp.compare(symbol, other, best)):
                     best = other
             return best
         if not kwargs and len(args) >= 2 and any(isinstance(a, ScalarValue) for a in args) and \
                 all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
-            with recording(interp, body_name):
+            with interp.recording(body_name):
                 function = getattr(builtins, body_name)
-                return number_value(interp.builder.scalar_op(function, *(to_payload(interp, a) for a in args)))
+                return number_value(interp.builder.scalar_op(function, *(interp.to_payload(a) for a in args)))
         from ...polyfills import builtins_
 
-        return call(interp, interp.context.const_object(getattr(builtins_, body_name)), args, kwargs)
+        return interp.call(interp.context.const_object(getattr(builtins_, body_name)), args, kwargs)
 
     return handler
 
@@ -489,7 +472,7 @@ def builtin_iter(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
         from ...polyfills.builtins_ import iterate_call
 
-        return call(interp, interp.context.const_object(iterate_call), args, {})
+        return interp.call(interp.context.const_object(iterate_call), args, {})
     return get_iter(interp, args[0])
 
 
@@ -515,7 +498,7 @@ def formatting_constant(interp: Interpreter, value: Value) -> Any:
         raise unsupported(value, "formatting")
     if isinstance(value, ClassValue) and type(value.obj) is not type:
         raise unsupported(value, "formatting")
-    return constant_of(interp, value)
+    return interp.constant_of(value)
 
 
 def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
@@ -556,7 +539,7 @@ def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
         interp.context.guard(value.source, "python", _ShownAs(function, shown))
         return const(shown)
     if isinstance(value, SetValue) and value.source is None and found in (set.__repr__, frozenset.__repr__):
-        items = ", ".join(repr(constant_of(interp, value.items[key])) for key in value.twin)
+        items = ", ".join(repr(interp.constant_of(value.items[key])) for key in value.twin)
         listed = f"{{{items}}}" if items else ""
         return const(listed if items and value.cls is set else f"{value.cls.__name__}({listed})")
     raise unsupported(value, f"{function.__name__}()")
@@ -598,7 +581,7 @@ def builtin_str(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return const("")
     if len(args) > 1:
-        return fold(interp, str, [const(constant_of(interp, a)) for a in args], {})
+        return fold(interp, str, [const(interp.constant_of(a)) for a in args], {})
     return to_str(interp, args[0])
 
 
@@ -618,7 +601,7 @@ def builtin_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value, spec = plain_part(interp, args[0], "__format__"), whole_plain_part(interp, spec)
     if is_made_of_numbers(value) or is_made_of_numbers(spec):
         return text(interp, format, value, spec)
-    formatted, how = formatting_constant(interp, value), constant_of(interp, spec)
+    formatted, how = formatting_constant(interp, value), interp.constant_of(spec)
     try:
         return const(format(formatted, how))
     except Exception as error:
@@ -637,7 +620,7 @@ def look_at_frames(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _binary_function(name: str, inplace: bool) -> Any:
-    return lambda interp, args, kwargs: binary(interp, name, args[0], args[1], inplace)
+    return lambda interp, args, kwargs: interp.binary(name, args[0], args[1], inplace)
 
 
 for _name_, (_function, _dunder, _reflected, _inplace) in BINARY.items():
@@ -645,52 +628,52 @@ for _name_, (_function, _dunder, _reflected, _inplace) in BINARY.items():
     BUILTINS[getattr(operator, _inplace)] = _binary_function(_name_, True)
 for _symbol, (_function, _dunder, _reflected) in COMPARE.items():
     BUILTINS[_function] = (lambda symbol: lambda interp, args,
-                           kwargs: compare(interp, symbol, args[0], args[1]))(_symbol)
+                           kwargs: interp.compare(symbol, args[0], args[1]))(_symbol)
 for _name_, (_function, _dunder) in UNARY.items():
-    BUILTINS[_function] = (lambda name: lambda interp, args, kwargs: unary(interp, name, args[0]))(_name_)
+    BUILTINS[_function] = (lambda name: lambda interp, args, kwargs: interp.unary(name, args[0]))(_name_)
 BUILTINS[operator.abs] = builtin_abs
 
 
 @builtin(operator.getitem)
 def operator_getitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return get_item(interp, args[0], args[1])
+    return interp.getitem(args[0], args[1])
 
 
 @builtin(operator.setitem)
 def operator_setitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    interp.finish_sync(set_item(interp, *args))
+    interp.finish_sync(interp.setitem(*args))
     return NONE
 
 
 @builtin(operator.delitem)
 def operator_delitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    interp.finish_sync(delete_item(interp, *args))
+    interp.finish_sync(interp.delitem(*args))
     return NONE
 
 
 @builtin(operator.contains)
 def operator_contains(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return contains(interp, args[0], args[1])
+    return interp.contains(args[0], args[1])
 
 
 @builtin(operator.not_)
 def operator_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(not truth(interp, args[0]))
+    return const(not interp.truth(args[0]))
 
 
 @builtin(operator.truth)
 def operator_truth(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(truth(interp, args[0]))
+    return const(interp.truth(args[0]))
 
 
 @builtin(operator.is_)
 def operator_is(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(same_object(interp, args[0], args[1]))
+    return const(interp.same_object(args[0], args[1]))
 
 
 @builtin(operator.is_not)
 def operator_is_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(not same_object(interp, args[0], args[1]))
+    return const(not interp.same_object(args[0], args[1]))
 
 
 @builtin(operator.index)
@@ -703,7 +686,7 @@ def operator_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if isinstance(hook, types.FunctionType):
             return checked_call(interp, hook, int, "__index__ returned non-int (type %s)", value)
         if hook is not MISSING:
-            return call(interp, load_attr(interp, value, "__index__"), [], {})
+            return interp.call(interp.getattr(value, "__index__"), [], {})
     return const(int(as_int(interp, value, "operator.index")))
 
 
@@ -723,7 +706,7 @@ def typing_cast(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _is_generic(interp: Interpreter, function: FunctionValue) -> bool:
     if sys.version_info < (3, 12):
         return False
-    parameters = interp.finish_sync(load_attr(interp, function, "__type_params__"))
+    parameters = interp.finish_sync(interp.getattr(function, "__type_params__"))
     return not isinstance(parameters, TupleValue) or bool(parameters.items)
 
 
@@ -732,16 +715,16 @@ def update_wrapper(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """Between two Python functions, the wrapper made here; other callables go through the library's own code."""
     names = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
     wrapper, wrapped = names["wrapper"], names["wrapped"]
-    usual = constant_of(interp, names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
-    usual = usual and ("updated" not in names or constant_of(interp, names["updated"]) == functools.WRAPPER_UPDATES)
+    usual = interp.constant_of(names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
+    usual = usual and ("updated" not in names or interp.constant_of(names["updated"]) == functools.WRAPPER_UPDATES)
     if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
             and wrapper.source is None and not _is_generic(interp, wrapped)):
         return inline_library(interp, functools.update_wrapper, args, kwargs)
     wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module
-    wrapper.doc = interp.finish_sync(load_attr(interp, wrapped, "__doc__"))
+    wrapper.doc = interp.finish_sync(interp.getattr(wrapped, "__doc__"))
     real = wrapped.real
     if wrapped.annotations is not None:
-        wrapper.annotations = interp.finish_sync(load_attr(interp, wrapped, "__annotations__"))
+        wrapper.annotations = interp.finish_sync(interp.getattr(wrapped, "__annotations__"))
     elif real is not None and wrapped.source is not None:
         wrapper.annotations = interp.context.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
     target = attributes.instance_attrs(interp, wrapper)

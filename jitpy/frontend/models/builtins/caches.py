@@ -36,14 +36,15 @@ from .... import logs
 from ....runtime.lifetimes import held
 from ...breaks import GraphBreak
 from ...guards.source import ConstSource, GlobalsSource, Source
-from ...interpreter.calls import builtin, call
-from ...interpreter.hash_keys import hashed_fields, key_of
-from ...interpreter.interpreter import Interpreter, TracedException
+from ...interpreter.callees import builtin
+from ...interpreter.frame import TracedException
+from ...interpreter.hash_keys import hashed_fields
 from ...interpreter.plain_classes import compares_by_program
 from ...values import (
     CONST_TYPES,
     ConstValue,
     DictValue,
+    Interpreter,
     ListValue,
     ObjectValue,
     PyValue,
@@ -185,7 +186,7 @@ def _without_effects(interp: Interpreter, wrapper: Any, args: list[Value], kwarg
     """What the body makes without changing anything, and without a tensor. What it logs is left to the real call."""
     before, queued = (len(interp.builder.graph.nodes), state_of(interp)), len(interp.early_calls)
     try:
-        value = interp.finish_sync(call(interp, interp.context.const_object(wrapper.__wrapped__), args, kwargs))
+        value = interp.finish_sync(interp.call(interp.context.const_object(wrapper.__wrapped__), args, kwargs))
     except TracedException as error:
         raise GraphBreak("unsupported_call", f"{what} and raises {error.value.cls.__name__}") from None
     finally:
@@ -249,7 +250,7 @@ def _plain(interp: Interpreter, value: Value, what: str) -> Any:
             not compares_by_program(type(value.obj)):
         return interp.context.pin(value)
     if isinstance(value, ObjectValue) and hashed_fields(value.cls) is not None:
-        return key_of(interp, value)
+        return interp.key_of(value)
     if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
             type(value.real).__hash__ is object.__hash__:
         if _is_argument(value.source):

@@ -14,13 +14,12 @@ import torch
 
 from ...guards.guard_set import MISSING, HeldBy
 from ...interpreter.attributes import is_data_descriptor, is_property
-from ...interpreter.calls import call
-from ...interpreter.interpreter import Interpreter
 from ...interpreter.trace_context import TraceContext
 from ...values import (
     CONST_TYPES,
     DELETED,
     ClassWrites,
+    Interpreter,
     PyValue,
     Value,
     const,
@@ -40,7 +39,7 @@ def store_class_attr(interp: Interpreter, value: PyValue, name: str, new: Value 
     wanted = "__delattr__" if new is None else "__setattr__"
     hook = context.class_lookup(type(cls), wanted)
     if isinstance(hook, types.FunctionType):
-        return call(interp, context.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
+        return interp.call(context.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
     if hook is not getattr(type, wanted):
         raise unsupported(value, f".{name} = ...")
     return set_class_attr(interp, value, name, new)
@@ -54,7 +53,7 @@ def set_class_attr(interp: Interpreter, value: PyValue, name: str, new: Value | 
     if on_meta is not MISSING and is_data_descriptor(interp, on_meta):
         if new is None or not is_property(interp, on_meta, "__set__") or on_meta.fset is None:
             raise unsupported(value, f".{name} = ...")
-        return call(interp, context.const_object(on_meta.fset), [value, new], {})
+        return interp.call(context.const_object(on_meta.fset), [value, new], {})
     what = f"del .{name}" if new is None else f".{name} = ..."
     old = next((owner.__dict__[name] for owner in cls.__mro__ if name in owner.__dict__), None)
     special = name.startswith("__") and name.endswith("__")

@@ -12,9 +12,8 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, make, new_source, number_input
 from ...guards.source import constant
-from ...interpreter.calls import BUILTINS
-from ...interpreter.interpreter import Interpreter
-from ...values import PyValue, Value, const
+from ...interpreter.callees import BUILTINS
+from ...values import Interpreter, PyValue, Value, const
 
 Args = list[Value]
 Kwargs = dict[str, Value]

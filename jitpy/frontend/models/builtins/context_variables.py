@@ -9,9 +9,8 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
 from ...guards.source import slot
-from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Interpreter
-from ...values import NONE, PyValue, Value
+from ...interpreter.callees import builtin
+from ...values import NONE, Interpreter, PyValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]

@@ -12,16 +12,15 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...interpreter import attributes
-from ...interpreter.attributes import load_attr
-from ...interpreter.calls import builtin, call, inline_library
-from ...interpreter.hash_keys import key_of
-from ...interpreter.interpreter import Interpreter
+from ...interpreter.callees import builtin
+from ...interpreter.calls import inline_library
 from ...values import (
     NONE,
     ClassValue,
     ConstValue,
     DictValue,
     FunctionValue,
+    Interpreter,
     ListValue,
     ObjectValue,
     PyValue,
@@ -49,9 +48,9 @@ def copy_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(value, ListValue) and value.cls is list:
         return ListValue(list(value.items))
     if isinstance(value, DictValue) and value.cls is dict:
-        return call(interp, load_attr(interp, value, "copy"), [], {})
+        return interp.call(interp.getattr(value, "copy"), [], {})
     if isinstance(value, SetValue) and value.cls is set:
-        return call(interp, load_attr(interp, value, "copy"), [], {})
+        return interp.call(interp.getattr(value, "copy"), [], {})
     if isinstance(value, (ConstValue, FunctionValue)) or isinstance(value, TupleValue) and value.cls is tuple:
         return value
     if isinstance(value, TensorValue):
@@ -106,11 +105,11 @@ def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Valu
             interp.context.write_slot(made, factory, _deepcopy(interp, made_factory, memo))
         for key, item in interp.context.dict_items(value):
             new = _deepcopy(interp, interp.context.dict_key_value(value, key), memo)
-            interp.context.dict_set(made, key_of(interp, new), _deepcopy(interp, item, memo), new)
+            interp.context.dict_set(made, interp.key_of(new), _deepcopy(interp, item, memo), new)
         return made
     if isinstance(value, SetValue) and value.cls in (set, frozenset):
         copies = [_deepcopy(interp, v, memo) for v in ordered(value)]
-        return SetValue({key_of(interp, copied): copied for copied in copies}, None, value.cls)
+        return SetValue({interp.key_of(copied): copied for copied in copies}, None, value.cls)
     if isinstance(value, PyValue) and (isinstance(value.obj, (type, enum.Enum, types.BuiltinFunctionType))):
         return value
     if type(value) is ObjectValue and _is_registered(interp, value.cls):
@@ -164,7 +163,7 @@ def _has_attrs(interp: Interpreter, value: ObjectValue) -> bool:
 
 def _is_registered(interp: Interpreter, cls: type) -> bool:
     """Whether a program told `copyreg` or `copy` how instances are copied."""
-    key = key_of(interp, interp.context.const_object(cls))
+    key = interp.key_of(interp.context.const_object(cls))
     tables = (copy._deepcopy_dispatch, copyreg.dispatch_table)  # type: ignore[attr-defined]
     return any([interp.context.dict_get(interp.context.globals_of(table, "copyreg.dispatch_table"), key) is not None
                 for table in tables])

@@ -17,9 +17,9 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
 from ...guards.guard_set import MISSING
-from ...interpreter.calls import builtin
+from ...interpreter.callees import builtin
 from ...interpreter.constant_folding import NotConstant, deep_constant
-from ...interpreter.interpreter import Frame, Interpreter
+from ...interpreter.frame import Frame
 from ...values import (
     NONE,
     CellValue,
@@ -27,6 +27,7 @@ from ...values import (
     ConstValue,
     DescriptorValue,
     DictValue,
+    Interpreter,
     ListValue,
     NamedTupleClassValue,
     ObjectValue,

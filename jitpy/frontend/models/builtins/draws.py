@@ -23,9 +23,8 @@ from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, example, frozen, is_constant, is_loadable, make, new_source, number_input
 from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
-from ...interpreter.calls import BUILTINS
-from ...interpreter.interpreter import Interpreter
-from ...values import NONE, ConstValue, ListValue, PyValue, SymValue, TupleValue, Value
+from ...interpreter.callees import BUILTINS
+from ...values import NONE, ConstValue, Interpreter, ListValue, PyValue, SymValue, TupleValue, Value
 from ..arrays.array_values import IS_CAPTURED, TORCH_DTYPES, ArrayValue
 from .growing import change_list
 

@@ -8,11 +8,9 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
 from ...guards.source import constant
-from ...interpreter.attributes import load_attr
-from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Interpreter
+from ...interpreter.callees import builtin
 from ...polyfills import exceptions as polyfills
-from ...values import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, ListValue, PyValue, TupleValue, Value
+from ...values import NONE, WRAPPED_STEP, ConstValue, ExceptionValue, Interpreter, ListValue, PyValue, TupleValue, Value
 from .exception_state import base_in_c, state_names
 from .iteration import iterate
 
@@ -40,7 +38,7 @@ def exc_info(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = being_handled(interp, "sys.exc_info()")
     if value is None:
         return TupleValue([NONE, NONE, NONE])
-    return TupleValue([interp.context.const_object(value.cls), value, load_attr(interp, value, "__traceback__")])
+    return TupleValue([interp.context.const_object(value.cls), value, interp.getattr(value, "__traceback__")])
 
 
 @builtin(sys.exception)

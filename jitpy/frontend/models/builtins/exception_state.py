@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...breaks import GraphBreak
-from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Interpreter
-from ...values import NONE, ConstValue, ExceptionValue, Identity, TupleValue, Value, unsupported
+from ...interpreter.callees import builtin
+from ...values import NONE, ConstValue, ExceptionValue, Identity, Interpreter, TupleValue, Value, unsupported
 
 Args = list[Value]
 Kwargs = dict[str, Value]

@@ -15,9 +15,19 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...bytecode.code import Ins
 from ...guards.guard_set import MISSING
-from ...interpreter.calls import builtin
-from ...interpreter.interpreter import PUSHED, Frame, Interpreter, TracedException
-from ...values import NONE, ConstValue, ExceptionValue, ExcInfoValue, Exhausted, GeneratorValue, PyValue, Value
+from ...interpreter.callees import builtin
+from ...interpreter.frame import PUSHED, Frame, TracedException
+from ...values import (
+    NONE,
+    ConstValue,
+    ExceptionValue,
+    ExcInfoValue,
+    Exhausted,
+    GeneratorValue,
+    Interpreter,
+    PyValue,
+    Value,
+)
 
 _CLOSE_RETURNS = sys.version_info >= (3, 13)
 
@@ -170,13 +180,12 @@ def generator_throw(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
     exception = args[1]
     if isinstance(exception, PyValue) and isinstance(exception.obj, type) and \
             issubclass(exception.obj, BaseException):
-        from ...interpreter.calls import call
 
         given = args[2] if len(args) > 2 else NONE
         if isinstance(given, ExceptionValue):
             exception = given
         else:
-            exception = interp.finish_sync(call(interp, exception, [] if given is NONE else [given], {}))
+            exception = interp.finish_sync(interp.call(exception, [] if given is NONE else [given], {}))
     if not isinstance(exception, ExceptionValue):
         raise interp.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
                                   f"{exception.cls.__name__}")

@@ -18,14 +18,16 @@ import torch
 from ...breaks import GraphBreak, RestartAnalysis
 from ...codegen.resume import origin_code
 from ...guards.source import attr, constant, item
-from ...interpreter.calls import builtin, record
-from ...interpreter.interpreter import Frame, Interpreter, stands_for_c
+from ...interpreter.callees import builtin
+from ...interpreter.frame import Frame
+from ...interpreter.library_code import stands_for_c
 from ...values import (
     CONST_TYPES,
     NONE,
     ConstValue,
     DictValue,
     FunctionValue,
+    Interpreter,
     ListValue,
     ObjectValue,
     PyValue,
@@ -59,7 +61,7 @@ def freeze(interp: Interpreter, value: Value) -> Value:
     if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
         return value
     if isinstance(value, TensorValue):
-        return record(interp, torch.Tensor.clone, [record(interp, torch.Tensor.detach, [value], {})], {}) \
+        return interp.record(torch.Tensor.clone, [interp.record(torch.Tensor.detach, [value], {})], {}) \
             if not value.traced.spec.requires_grad else _refuse(value)
     if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
         return TupleValue([freeze(interp, interp.context.force(v)) for v in value.items], None, value.cls)

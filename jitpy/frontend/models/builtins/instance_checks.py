@@ -18,12 +18,11 @@ import torch
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING, SameMembers
 from ...guards.source import constant
-from ...interpreter.attributes import has_attr, instance_attrs, is_data_descriptor, load_attr
-from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Interpreter
-from ...interpreter.operators import same_object, truth
+from ...interpreter.attributes import instance_attrs, is_data_descriptor
+from ...interpreter.callees import builtin
+from ...interpreter.operators import truth
 from ...polyfills import ORIGINALS
-from ...values import NONE, ConstValue, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
+from ...values import NONE, ConstValue, Interpreter, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
 from .builtin_functions import shown_class
 
 Args = list[Value]
@@ -81,7 +80,7 @@ def classes_of(interp: Interpreter, value: Value) -> list[type]:
         if isinstance(origin, type) and not typing.get_args(obj):
             return [origin]  # `typing.List`
     if isinstance(value, ObjectValue) and value.cls is type(typing.Union[int, str]):  # noqa: UP007
-        return classes_of(interp, interp.finish_sync(load_attr(interp, value, "__args__")))
+        return classes_of(interp, interp.finish_sync(interp.getattr(value, "__args__")))
     if not isinstance(value, ConstValue):
         raise GraphBreak("unsupported_value", f"isinstance() with {value.describe()}")
     raise interp.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
@@ -167,7 +166,7 @@ def _other_class(interp: Interpreter, value: Value) -> type | None:
     if context.class_lookup(value.cls, "__class__") is object.__dict__["__class__"] and \
             not isinstance(context.class_lookup(value.cls, "__getattribute__"), types.FunctionType):
         return None
-    found = interp.finish_sync(load_attr(interp, value, "__class__"))
+    found = interp.finish_sync(interp.getattr(value, "__class__"))
     return _class(interp, found) if isinstance(found, PyValue) and isinstance(found.obj, type) else None
 
 
@@ -176,7 +175,7 @@ def _is_subclass(interp: Interpreter, value: Value | None, cls: type, of: type) 
     check = interp.context.class_lookup(type(of), "__subclasscheck__")
     if isinstance(check, types.FunctionType) and check not in _SUBCLASS_CHECKS:
         arguments = [interp.context.const_object(of), interp.context.const_object(cls) if value is None else value]
-        return truth(interp, interp.call_sync(interp.context.const_object(check), arguments))
+        return interp.truth(interp.call_sync(interp.context.const_object(check), arguments))
     if value is not None and getattr(of, "_is_protocol", False):
         try:
             issubclass(cls, of)
@@ -221,15 +220,15 @@ def _members(cls: Any) -> dict[str, bool]:
 def _has_member(interp: Interpreter, value: Value, name: str, is_method: bool) -> bool:
     context = interp.context
     if sys.version_info < (3, 12):
-        return has_attr(interp, value, name) and not (
-            is_method and same_object(interp, interp.finish_sync(load_attr(interp, value, name)), NONE)
+        return interp.hasattr(value, name) and not (
+            is_method and interp.same_object(interp.finish_sync(interp.getattr(value, name)), NONE)
         )
     # from 3.12 on nothing of the object's is run: `inspect.getattr_static`
     found = context.class_lookup(value.cls, name)
     if found is MISSING or not is_data_descriptor(interp, found):
         own = _own_member(interp, value, name)
         if own is not None:
-            return not (is_method and same_object(interp, own, NONE))
+            return not (is_method and interp.same_object(own, NONE))
     return found is not MISSING and not (is_method and found is None)
 
 
@@ -254,7 +253,7 @@ _FLAGS: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_i
 def _has_flag(interp: Interpreter, value: TensorValue, name: str) -> bool:
     attrs = instance_attrs(interp, value)
     found = interp.context.dict_get(attrs, name) if attrs is not None else None
-    return found is not None and truth(interp, found)
+    return found is not None and interp.truth(found)
 
 
 def _legacy_tensor_type(value: TensorValue, cls: type) -> bool:

@@ -13,9 +13,10 @@ import torch
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...guards.guard_set import MISSING
-from ...interpreter.calls import builtin, call, range_items, record
-from ...interpreter.interpreter import PUSHED, Interpreter, TracedException
-from ...interpreter.operators import binary, compare, known_text, truth
+from ...interpreter.callees import builtin
+from ...interpreter.calls import range_items
+from ...interpreter.frame import PUSHED, TracedException
+from ...interpreter.operators import known_text
 from ...polyfills import rest_of
 from ...values import (
     DELETED,
@@ -24,6 +25,7 @@ from ...values import (
     DictViewValue,
     Exhausted,
     GeneratorValue,
+    Interpreter,
     IteratorValue,
     ListValue,
     PyValue,
@@ -194,7 +196,7 @@ class EnumerateIterator(IteratorValue):
     def step(self, interp: Any) -> Value:
         value = next_sync(interp, self.iterator)
         number = self.count
-        self.count = binary(interp, "ADD", number, const(1))
+        self.count = interp.binary("ADD", number, const(1))
         return TupleValue([number, value])
 
 
@@ -210,7 +212,7 @@ class MapIterator(IteratorValue):
         self.iterators = iterators
 
     def step(self, interp: Any) -> Any:
-        return call(interp, self.function, [next_sync(interp, interp.context.force(it)) for it in self.iterators], {})
+        return interp.call(self.function, [next_sync(interp, interp.context.force(it)) for it in self.iterators], {})
 
 
 class FilterIterator(IteratorValue):
@@ -228,7 +230,7 @@ class FilterIterator(IteratorValue):
         while True:
             value = next_sync(interp, interp.context.force(self.iterator))
             plain = isinstance(self.function, ConstValue) and self.function.value is None
-            if truth(interp, value if plain else interp.call_sync(self.function, [value])):
+            if interp.truth(value if plain else interp.call_sync(self.function, [value])):
                 return value
 
 
@@ -262,22 +264,22 @@ def get_iter(interp: Interpreter, value: Value) -> Any:
     if isinstance(value, TensorValue):
         if value.traced.ndim == 0:
             raise interp.throw(TypeError, "iteration over a 0-d tensor")
-        parts = record(interp, torch.Tensor.unbind, [value], {})
+        parts = interp.record(torch.Tensor.unbind, [value], {})
         return SequenceIterator(list(parts.items), type(iter([])))  # type: ignore[attr-defined]
     found = context.class_lookup(value.cls, "__iter__")
     if isinstance(found, types.FunctionType):
         if found.__code__.co_flags & inspect.CO_GENERATOR:
-            return call(interp, context.const_object(found), [value], {})
+            return interp.call(context.const_object(found), [value], {})
         from ...polyfills.construct import checked_iterator
 
-        return call(interp, context.const_object(checked_iterator), [context.const_object(found), value], {})
+        return interp.call(context.const_object(checked_iterator), [context.const_object(found), value], {})
     made = builtin_iter(interp, value)
     if made is not None:
         return made
     if found is MISSING and isinstance(context.class_lookup(value.cls, "__getitem__"), types.FunctionType):
         from ...polyfills.construct import iterate_getitem
 
-        return call(interp, context.const_object(iterate_getitem), [value], {})
+        return interp.call(context.const_object(iterate_getitem), [value], {})
     if isinstance(value, PyValue) and isinstance(value.obj, enum.EnumMeta):
         return SequenceIterator([context.const_object(m) for m in context.pin(value)], type(iter([])))
     if found is MISSING:
@@ -338,7 +340,7 @@ def next_value(interp: Interpreter, iterator: Value) -> Any:
         return iterator.step(interp)
     found = interp.context.class_lookup(iterator.cls, "__next__")
     if isinstance(found, types.FunctionType):
-        return call(interp, interp.context.const_object(found), [iterator], {})
+        return interp.call(interp.context.const_object(found), [iterator], {})
     if found is MISSING:
         raise interp.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
     raise GraphBreak("opaque_iterator", iterator.describe())
@@ -397,6 +399,6 @@ def _ask_length(interp: Interpreter, value: Value) -> None:
                 if not issubclass(hint.cls, int) and name == "__length_hint__":
                     raise interp.throw(TypeError, f"{name} must be an integer, not {hint.cls.__name__}")
                 if issubclass(hint.cls, int):
-                    if truth(interp, interp.finish_sync(compare(interp, "<", hint, const(0)))):
+                    if interp.truth(interp.finish_sync(interp.compare("<", hint, const(0)))):
                         raise interp.throw(ValueError, f"{name}() should return >= 0")
                     return

@@ -12,9 +12,8 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.source import constant
-from ...interpreter.calls import CODE_MODELS, builtin, call
-from ...interpreter.interpreter import Interpreter
-from ...values import DictValue, FunctionValue, PyValue, Value
+from ...interpreter.callees import CODE_MODELS, builtin
+from ...values import DictValue, FunctionValue, Interpreter, PyValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -79,7 +78,7 @@ CODE_MODELS[id(_GENERIC.dispatch.__code__)] = _dispatch
 
 
 def _repr(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
-    return call(interp, _free(interp, fn, "user_function"), args, kwargs)
+    return interp.call(_free(interp, fn, "user_function"), args, kwargs)
 
 
 _DECORATED = [decorate(lambda self: "") for decorate in (

@@ -25,8 +25,8 @@ from ...values import Exhausted, IteratorValue, Lazy, Value
 from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
     from ...interpreter.trace_context import TraceContext
+    from ...values import Interpreter
 
 
 # -- what a real iterator says about itself -----------------------------------------------------------------------

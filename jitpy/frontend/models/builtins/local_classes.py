@@ -24,9 +24,10 @@ import torch
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
 from ...guards.guard_set import MISSING
-from ...interpreter.calls import builtin, call, make_frame
+from ...interpreter.callees import builtin
+from ...interpreter.calls import make_frame
 from ...interpreter.constant_folding import NotConstant, deep_constant
-from ...interpreter.interpreter import PUSHED, Interpreter
+from ...interpreter.frame import PUSHED
 from ...interpreter.trace_context import TraceContext
 from ...polyfills import classes as polyfills
 from ...values import (
@@ -37,6 +38,7 @@ from ...values import (
     DescriptorValue,
     DictValue,
     FunctionValue,
+    Interpreter,
     MethodValue,
     ObjectValue,
     PyValue,
@@ -240,16 +242,15 @@ def run_class_body(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(polyfills.prepare)
 def prepare(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ...interpreter.attributes import load_attr
 
     meta, name, bases, keywords = args
     if isinstance(meta, PyValue) and isinstance(meta.obj, type):
         found = interp.context.class_lookup(interp.context.pin(meta), "__prepare__")
         if found is type.__dict__["__prepare__"]:
             return DictValue()
-        hook = interp.finish_sync(load_attr(interp, meta, "__prepare__"))
+        hook = interp.finish_sync(interp.getattr(meta, "__prepare__"))
         assert isinstance(keywords, DictValue)
-        return call(interp, hook, [name, bases], dict(interp.context.dict_items(keywords)))
+        return interp.call(hook, [name, bases], dict(interp.context.dict_items(keywords)))
     raise GraphBreak("local_class", f"metaclass {meta.describe()}")
 
 
@@ -260,7 +261,7 @@ def type_prepare(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
 
 @builtin(type.__new__)
 def type_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return call(interp, interp.context.const_object(polyfills.new_type), args, kwargs)
+    return interp.call(interp.context.const_object(polyfills.new_type), args, kwargs)
 
 
 @builtin(type.__init__, object.__init_subclass__)
@@ -332,7 +333,7 @@ def store_class_attr(interp: Interpreter, value: ClassValue, name: str, new: Val
     twin = value.obj
     hook = context.class_lookup(type(twin), "__delattr__" if new is None else "__setattr__")
     if isinstance(hook, types.FunctionType):
-        return call(interp, context.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
+        return interp.call(context.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
     return set_class_attr(interp, value, name, new)
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
-from ...interpreter.calls import BUILTINS, builtin, call
-from ...interpreter.hash_keys import key_of
-from ...interpreter.interpreter import Interpreter
+from ...interpreter.callees import BUILTINS, builtin
 from ...values import (
     NONE,
     ConstValue,
     DictValue,
     DictViewValue,
+    Interpreter,
     ListValue,
     ObjectValue,
     SetValue,
@@ -56,8 +55,6 @@ def dict_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(dict.update, _ORDERED.update)
 def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ...interpreter.attributes import has_attr, load_attr
-    from ...interpreter.subscripts import get_item, set_item
 
     target = _dict(interp, args)
     context = interp.context
@@ -67,9 +64,9 @@ def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
     def put(key: Value, value: Value) -> None:
         if plain:
-            context.dict_set(target, key_of(interp, key), value, key)
+            context.dict_set(target, interp.key_of(key), value, key)
         else:
-            interp.finish_sync(set_item(interp, target, key, value))
+            interp.finish_sync(interp.setitem(target, key, value))
 
     if len(args) > 1:
         other = args[1]
@@ -77,9 +74,9 @@ def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             for key, value in context.dict_items(other):
                 put(context.dict_key_value(other, key), value)
         elif isinstance(other, ObjectValue) and not isinstance(other, (ListValue, TupleValue, SetValue)) and \
-                has_attr(interp, other, "keys"):
-            for key in each(interp, interp.finish_sync(call(interp, load_attr(interp, other, "keys"), [], {}))):
-                put(key, interp.finish_sync(get_item(interp, other, key)))
+                interp.hasattr(other, "keys"):
+            for key in each(interp, interp.finish_sync(interp.call(interp.getattr(other, "keys"), [], {}))):
+                put(key, interp.finish_sync(interp.getitem(other, key)))
         else:
             for i, pair in enumerate(each(interp, other)):
                 if not is_iterable(interp, pair):
@@ -97,14 +94,14 @@ def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(dict.get)
 def dict_get(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    found = interp.context.dict_get(_dict(interp, args), key_of(interp, args[1]))
+    found = interp.context.dict_get(_dict(interp, args), interp.key_of(args[1]))
     return found if found is not None else args[2] if len(args) > 2 else NONE
 
 
 @builtin(dict.setdefault, _ORDERED.setdefault)
 def dict_setdefault(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _dict(interp, args)
-    key = key_of(interp, args[1])
+    key = interp.key_of(args[1])
     found = interp.context.dict_get(target, key)
     if found is not None:
         return found
@@ -116,7 +113,7 @@ def dict_setdefault(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(dict.pop, _ORDERED.pop)
 def dict_pop(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _dict(interp, args)
-    key = key_of(interp, args[1])
+    key = interp.key_of(args[1])
     found = interp.context.dict_get(target, key)
     if found is None:
         if len(args) > 2:
@@ -167,7 +164,7 @@ def ordered_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def ordered_move_to_end(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _dict(interp, args)
     last = args[2] if len(args) > 2 else kwargs.get("last", const(True))
-    key = key_of(interp, args[1])
+    key = interp.key_of(args[1])
     found = interp.context.dict_get(target, key)
     if found is None:
         raise interp.throw(KeyError, args[1])
@@ -199,7 +196,7 @@ for _kind in ("keys", "values", "items"):
 
 @builtin(_ORDERED.__setitem__)
 def ordered_setitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    interp.context.dict_set(_dict(interp, args), key_of(interp, args[1]), args[2], args[1])
+    interp.context.dict_set(_dict(interp, args), interp.key_of(args[1]), args[2], args[1])
     return NONE
 
 
@@ -221,5 +218,5 @@ def defaultdict_missing(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(factory, ConstValue):
         raise interp.throw(KeyError, args[1])
     made = interp.call_sync(factory, [])
-    interp.context.dict_set(target, key_of(interp, args[1]), made, args[1])
+    interp.context.dict_set(target, interp.key_of(args[1]), made, args[1])
     return made

@@ -10,8 +10,8 @@ from ...values import ListValue, StandInValue, Value
 from .growing import UnreadList
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
     from ...interpreter.trace_context import TraceContext
+    from ...values import Interpreter
 
 
 def wrap_stand_in(context: TraceContext, obj: Any, cls: type, source: Source) -> StandInValue | None:

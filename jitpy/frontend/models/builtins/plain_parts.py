@@ -15,8 +15,8 @@ from ...guards.source import ConstSource, Source, slot
 from ...values import BoxedValue, ConstValue, PyValue, Value, const
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
     from ...interpreter.trace_context import TraceContext
+    from ...values import Interpreter
 
 #: What reads the plain part of a real instance, by the builtin type below its class.
 _READERS: dict[type, property] = {

@@ -9,13 +9,14 @@ import torch
 from ....ir.sizes import SizeUnknown
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
-from ...interpreter.calls import as_int, builtin, is_index_sized
-from ...interpreter.interpreter import Interpreter
-from ...interpreter.operators import constant_of, equal, mutate
+from ...interpreter.callees import builtin
+from ...interpreter.calls import as_int, is_index_sized
+from ...interpreter.operators import mutate
 from ...values import (
     FALSE,
     NONE,
     ConstValue,
+    Interpreter,
     ListValue,
     ScalarValue,
     SymValue,
@@ -54,11 +55,10 @@ def make_size(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(torch.Size.numel)
 def size_numel(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ...interpreter.operators import binary
 
     total: Value = const(1)
     for item in iterate(interp, args[0]):
-        total = binary(interp, "MULTIPLY", total, item)
+        total = interp.binary("MULTIPLY", total, item)
     return total
 
 
@@ -150,12 +150,12 @@ def sequence_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     for i in range(start, stop):
         if i >= len(target.items):
             break  # a comparison of the program's made it shorter
-        if equal(interp, interp.context.force(target.items[i]), args[1]):
+        if interp.equal(interp.context.force(target.items[i]), args[1]):
             return const(i)
     kind = "tuple.index(x): x not in tuple" if isinstance(target, TupleValue) else None
     if kind is None:
         try:
-            kind = f"{constant_of(interp, args[1])!r} is not in list"
+            kind = f"{interp.constant_of(args[1])!r} is not in list"
         except GraphBreak:
             kind = "list.index(x): x not in list"
     raise interp.throw(ValueError, kind)
@@ -166,14 +166,14 @@ def sequence_count(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = args[0]
     if not isinstance(target, (ListValue, TupleValue)):
         raise unsupported(target, ".count()")
-    return const(sum(equal(interp, interp.context.force(v), args[1]) for v in list(target.items)))
+    return const(sum(interp.equal(interp.context.force(v), args[1]) for v in list(target.items)))
 
 
 @builtin(list.remove)
 def list_remove(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _list(interp, args)
     for i, item in enumerate(list(target.items)):
-        if equal(interp, interp.context.force(item), args[1]):
+        if interp.equal(interp.context.force(item), args[1]):
             mutate(interp, target)
             del target.items[i]
             return NONE
@@ -185,7 +185,7 @@ def _constants(interp: Interpreter, values: list[Value]) -> list[Any] | None:
     if all(isinstance(v, ConstValue) for v in values):
         return [v.value for v in values]  # type: ignore[attr-defined]
     try:
-        return [constant_of(interp, v) for v in values]
+        return [interp.constant_of(v) for v in values]
     except GraphBreak:
         return None
 
@@ -201,18 +201,16 @@ class _Key:
         self.value = value
 
     def __lt__(self, other: _Key) -> bool:
-        from ...interpreter.operators import compare, truth
 
-        return truth(self.interp, self.interp.finish_sync(compare(self.interp, "<", self.value, other.value)))
+        return self.interp.truth(self.interp.finish_sync(self.interp.compare("<", self.value, other.value)))
 
 
 def _sort(interp: Interpreter, values: list[Value], kwargs: Kwargs) -> None:
     """`values.sort(**kwargs)`; where a comparison raises, they are left half sorted, as CPython leaves them."""
-    from ...interpreter.operators import truth
 
     if kwargs.keys() - {"key", "reverse"} or not issubclass(kwargs.get("reverse", FALSE).cls, int):
         raise GraphBreak("unsupported_call", "a sort with arguments that it refuses")
-    key, reverse = kwargs.get("key", NONE), truth(interp, kwargs.get("reverse", FALSE))
+    key, reverse = kwargs.get("key", NONE), interp.truth(kwargs.get("reverse", FALSE))
     plain_key = isinstance(key, ConstValue) and key.value is None
     keys = values if plain_key else [interp.call_sync(key, [v]) for v in values]
     plain = _constants(interp, keys)

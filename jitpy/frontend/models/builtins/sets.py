@@ -10,10 +10,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...breaks import GraphBreak
-from ...interpreter.calls import BUILTINS, builtin
-from ...interpreter.hash_keys import key_of, member_key, set_keys
-from ...interpreter.interpreter import Interpreter
-from ...values import NONE, DictValue, DictViewValue, ListValue, SetValue, TupleValue, Value, const, unsupported
+from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.hash_keys import set_keys
+from ...values import (
+    NONE,
+    DictValue,
+    DictViewValue,
+    Interpreter,
+    ListValue,
+    SetValue,
+    TupleValue,
+    Value,
+    const,
+    unsupported,
+)
 from .iteration import each
 
 Args = list[Value]
@@ -24,7 +34,7 @@ def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
     """What an iterable yields, by key, in its order."""
     items: dict[Any, Value] = {}
     for value in each(interp, iterable):
-        items.setdefault(key_of(interp, value), value)
+        items.setdefault(interp.key_of(value), value)
     return items
 
 
@@ -96,7 +106,7 @@ def set_add(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _set(interp, args)
     if target.unread is not None and target.unread.change(target, "add", args[1]):
         return NONE
-    key = key_of(interp, args[1])
+    key = interp.key_of(args[1])
     if key not in target.items:
         target.own_twin().add(key)
         target.items[key] = args[1]
@@ -109,7 +119,7 @@ def set_discard(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _set(interp, args)
     if target.unread is not None and target.unread.change(target, "discard", args[1]):
         return NONE
-    key = member_key(interp, args[1])
+    key = interp.member_key(args[1])
     if key in target.items:
         target.own_twin().discard(key)
         value = target.items.pop(key)
@@ -119,7 +129,7 @@ def set_discard(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(set.remove)
 def set_remove(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    target, key = _set(interp, args), member_key(interp, args[1])
+    target, key = _set(interp, args), interp.member_key(args[1])
     if not (target.unread.holds(target, key) if target.unread is not None else key in target.items):
         raise interp.throw(KeyError, args[1])
     return set_discard(interp, args, kwargs)
@@ -172,7 +182,7 @@ def _change_by_items(interp: Interpreter, target: SetValue, method: str, other: 
         change(interp, target, method, *_operand(interp, other))
         return
     for item in each(interp, other):
-        key = key_of(interp, item)
+        key = interp.key_of(item)
         change(interp, target, method, [key], {key: item})
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from ...breaks import GraphBreak
-from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Interpreter
-from ...values import ConstValue, TensorValue, Value, type_name
+from ...interpreter.callees import builtin
+from ...values import ConstValue, Interpreter, TensorValue, Value, type_name
 from .builtin_functions import to_str
 from .host_effects import freeze
 from .symbolic_text import TextValue

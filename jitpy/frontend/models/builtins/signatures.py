@@ -11,14 +11,14 @@ from ...breaks import GraphBreak
 from ...guards.source import attr
 from ...interpreter.arity import twin_of
 from ...interpreter.attributes import instance_attrs
-from ...interpreter.calls import builtin
-from ...interpreter.interpreter import Interpreter
+from ...interpreter.callees import builtin
 from ...interpreter.wrapped_functions import function_defaults
 from ...polyfills import STAND_INS
 from ...values import (
     ConstValue,
     DictValue,
     FunctionValue,
+    Interpreter,
     MethodValue,
     ObjectValue,
     StandInValue,

@@ -10,12 +10,11 @@ from typing import Any
 import torch
 
 from ...breaks import GraphBreak
-from ...interpreter.calls import BUILTINS, builtin, call
+from ...interpreter.callees import BUILTINS, builtin
 from ...interpreter.constant_folding import NotConstant, deep_constant, fold_deep
-from ...interpreter.interpreter import Interpreter
-from ...interpreter.operators import constant_of, known_text
+from ...interpreter.operators import known_text
 from ...polyfills.texts import sub, subn
-from ...values import BoxedValue, ConstValue, Value, const, unsupported
+from ...values import BoxedValue, ConstValue, Interpreter, Value, const, unsupported
 from .iteration import SequenceIterator, is_iterable, iterate
 from .plain_parts import is_boxed, whole_plain_part
 from .symbolic_text import formatted, is_made_of_numbers, separated, text
@@ -72,7 +71,7 @@ def number_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _string_test(name: str) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         try:
-            return const(getattr(constant_of(interp, args[0]), name)(*(constant_of(interp, a) for a in args[1:])))
+            return const(getattr(interp.constant_of(args[0]), name)(*(interp.constant_of(a) for a in args[1:])))
         except TypeError as error:
             raise interp.raise_real(error) from None
 
@@ -90,7 +89,7 @@ def compare_versions(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(own, ConstValue):
         raise unsupported(args[0], "a comparison of versions")
     version = torch.torch_version.TorchVersion(own.value)
-    return interp.context.const_object(version._cmp_wrapper(*(constant_of(interp, whole_plain_part(interp, a))
+    return interp.context.const_object(version._cmp_wrapper(*(interp.constant_of(whole_plain_part(interp, a))
                                                               for a in args[1:])))
 
 
@@ -103,7 +102,7 @@ def _folded(function: Any, body: Any = None) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         folded = fold_deep(interp, function, args, kwargs)
         if folded is None and body is not None:
-            return call(interp, interp.context.const_object(body), args, kwargs)
+            return interp.call(interp.context.const_object(body), args, kwargs)
         if folded is None:
             raise GraphBreak("unsupported_call", f"{function.__module__}.{function.__name__} of what is not constant")
         return folded

@@ -21,8 +21,8 @@ from ...values import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, T
 from ..tensors.known_numbers import pin
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
     from ...interpreter.trace_context import TraceContext
+    from ...values import Interpreter
 
 #: For each kind of number values that texts are made of while tracing: where one fails, the program's call may fail.
 _SAMPLES: dict[type, tuple[Any, ...]] = {
@@ -126,13 +126,13 @@ def percent(template: str, *items: Any) -> str:
 
 def format_percent(interp: Interpreter, template: str | bytes, argument: Value) -> Value:
     """`"..." % argument` where all parts are constants, numbers, or tensors of one element printed as numbers."""
-    from ...interpreter.operators import constant_of, fold_constants
+    from ...interpreter.operators import fold_constants
 
     items = [interp.context.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
     items = _as_numbers(interp, template, items)
     if any(map(is_made_of_numbers, items)):
         return text(interp, percent, ConstValue(template), *items)
-    plain = [constant_of(interp, v) for v in items]
+    plain = [interp.constant_of(v) for v in items]
     alone = not isinstance(argument, (TupleValue, TensorValue))
     return fold_constants(interp, operator.mod, template, plain[0] if alone else tuple(plain))
 
@@ -145,7 +145,7 @@ _ASKS = {**dict.fromkeys("eEfFgG", torch._C.TensorBase.__float__), **dict.fromke
 
 def _as_numbers(interp: Interpreter, template: str | bytes, items: list[Value]) -> list[Value]:
     """The items with numbers in place of the tensors that are printed as such."""
-    from ...interpreter.calls import own_methods, record
+    from ...interpreter.calls import own_methods
 
     if not any(isinstance(item, TensorValue) for item in items):
         return items
@@ -159,7 +159,7 @@ def _as_numbers(interp: Interpreter, template: str | bytes, items: list[Value]) 
             if ask is None or item.traced.dtype.is_complex or any(size != 1 for size in item.traced.spec.shape):
                 raise GraphBreak("unsupported_op", f"%{kind} of a tensor")
             own_methods(interp, item, ask.__name__)
-            item = record(interp, ask, [item], {})
+            item = interp.record(ask, [item], {})
         numbers.append(item)
     return numbers
 

@@ -13,8 +13,8 @@ from ...breaks import GraphBreak
 from ...codegen.resume import first_argument
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
-from ...interpreter.calls import BUILTINS, as_int, builtin, call, range_items
-from ...interpreter.interpreter import Interpreter
+from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.calls import as_int, range_items
 from ...interpreter.operators import constant_of
 from ...interpreter.subscripts import slice_of
 from ...polyfills import ORIGINALS, construct, stand_in_of
@@ -27,6 +27,7 @@ from ...values import (
     DictViewValue,
     ExceptionValue,
     FunctionValue,
+    Interpreter,
     ListValue,
     MethodValue,
     ObjectValue,
@@ -152,7 +153,7 @@ def plain_new(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     base = base_of(cls)
     if base is None or cls is bool:
         raise GraphBreak("unsupported_call", f"__new__ of {cls.__qualname__}")
-    plain = interp.finish_sync(call(interp, interp.context.const_object(base), args[1:], kwargs))
+    plain = interp.finish_sync(interp.call(interp.context.const_object(base), args[1:], kwargs))
     return plain if cls is base else _boxed(cls, base, plain)
 
 
@@ -233,8 +234,8 @@ def _group_text(interp: Interpreter, value: ExceptionValue, function: Any) -> Va
     if function is str:
         message, items = value.group  # type: ignore[misc]
         count = len(items.items)  # type: ignore[attr-defined]
-        return const(f"{constant_of(interp, message)} ({count} sub-exception{'s' if count > 1 else ''})")
-    parts = [constant_of(interp, interp.finish_sync(to_str(interp, arg, repr))) for arg in value.args]
+        return const(f"{interp.constant_of(message)} ({count} sub-exception{'s' if count > 1 else ''})")
+    parts = [interp.constant_of(interp.finish_sync(to_str(interp, arg, repr))) for arg in value.args]
     return const(f"{value.cls.__name__}({', '.join(parts)})")
 
 
@@ -273,7 +274,7 @@ def make_zip(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(strict, ConstValue) and strict.value:
         from ...polyfills.builtins_ import zip_strict
 
-        return call(interp, interp.context.const_object(zip_strict), args, {})
+        return interp.call(interp.context.const_object(zip_strict), args, {})
     return ZipIterator([get_iter_sync(interp, a) for a in args])
 
 
@@ -300,7 +301,7 @@ def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     hook = interp.context.class_lookup(value.cls, "__reversed__")
     if isinstance(hook, types.FunctionType):
-        return call(interp, interp.context.const_object(hook), [value], {})
+        return interp.call(interp.context.const_object(hook), [value], {})
     own = [interp.context.class_lookup(value.cls, name) for name in ("__getitem__", "__len__")] \
         if isinstance(value, TupleValue) else []
     if isinstance(value, (TupleValue, ListValue)) and not any(isinstance(one, types.FunctionType) for one in own):
@@ -313,10 +314,9 @@ def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return SequenceIterator(list(range_items(interp, value)[::-1]), type(iter(range(0))))
     if hook is MISSING and interp.context.class_lookup(value.cls, "__getitem__") is not MISSING and \
             isinstance(value, ObjectValue):
-        from ...interpreter.operators import length
 
-        last = as_int(interp, length(interp, value), "reversed()") - 1
-        return call(interp, interp.context.const_object(construct.iterate_backwards), [value, const(last)], {})
+        last = as_int(interp, interp.length(value), "reversed()") - 1
+        return interp.call(interp.context.const_object(construct.iterate_backwards), [value, const(last)], {})
     raise unsupported(value, "reversed()")
 
 
@@ -365,7 +365,7 @@ def make_super(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(torch.is_tensor)
 def is_tensor(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return call(interp, interp.context.const_object(isinstance), [*args, interp.context.const_object(torch.Tensor)],
+    return interp.call(interp.context.const_object(isinstance), [*args, interp.context.const_object(torch.Tensor)],
                 kwargs)
 
 

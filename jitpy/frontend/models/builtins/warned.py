@@ -18,15 +18,16 @@ from typing import Any
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...guards.source import constant
-from ...interpreter.attributes import load_attr
-from ...interpreter.calls import builtin, call, inline_library
-from ...interpreter.interpreter import Frame, Interpreter
+from ...interpreter.callees import builtin
+from ...interpreter.calls import inline_library
+from ...interpreter.frame import Frame
 from ...values import (
     NONE,
     BuiltinMethodValue,
     ConstValue,
     ExceptionValue,
     FunctionValue,
+    Interpreter,
     ListValue,
     PyValue,
     TupleValue,
@@ -141,7 +142,7 @@ def _is_recorded_by_program(interp: Interpreter) -> bool:
 
 
 def _attribute(interp: Interpreter, name: str) -> Value:
-    return interp.finish_sync(load_attr(interp, interp.context.const_object(warnings), name))
+    return interp.finish_sync(interp.getattr(interp.context.const_object(warnings), name))
 
 
 def _warn_now(interp: Interpreter, message: Value, category: type[Warning], place: Frame | int) -> Value:
@@ -168,7 +169,7 @@ def _warn_now(interp: Interpreter, message: Value, category: type[Warning], plac
             shown = message if isinstance(message, ExceptionValue) else interp.make_exception(category, text)
             details = [shown, interp.context.const_object(category), const(place.code.co_filename), const(place.line())]
             made = interp.call_sync(interp.context.const_object(warnings.WarningMessage), details)
-            interp.finish_sync(call(interp, show, [made], {}))
+            interp.finish_sync(interp.call(show, [made], {}))
         show = interp.context.const_object(_shown_before)
     note(interp, _warn_at_under if isinstance(place, Frame) else _warn_above_under,
          [_filters(interp), show, *_arguments(interp, message, category, place)])

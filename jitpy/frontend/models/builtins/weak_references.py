@@ -15,9 +15,9 @@ from typing import Any
 from ...breaks import GraphBreak, RestartAnalysis
 from ...codegen.frame_code import Emitter, builds, param_names
 from ...guards.source import LocalSource, slot
-from ...interpreter.calls import builtin, calls_of
-from ...interpreter.interpreter import Frame, Interpreter
-from ...values import NONE, FunctionValue, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
+from ...interpreter.callees import builtin, calls_of
+from ...interpreter.frame import Frame
+from ...values import NONE, FunctionValue, Interpreter, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]

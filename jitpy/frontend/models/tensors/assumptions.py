@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...breaks import GraphBreak
-from ...interpreter.calls import recording
 from ...interpreter.operators import truth_or_number
 from ...values import Value
 from .computed_sizes import require_truth
 from .tensor_flags import truth_of_flag
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Frame, Interpreter
+    from ...interpreter.frame import Frame
+    from ...values import Interpreter
 
 #: How many instructions a way to an exception may take: a message is put together.
 _LONGEST = 200
@@ -40,7 +40,7 @@ def branch(interp: Interpreter, frame: Frame, ins: Any, value: Value) -> bool:
         raise GraphBreak("data_dependent_branch", "")
     expected = not raises_on[0]
     what = f"a branch that does not raise, {interp.loc()}"
-    with recording(interp, what):
+    with interp.recording(what):
         holds = require_truth(interp.builder, known, expected, what)
     return expected if holds else not expected
 

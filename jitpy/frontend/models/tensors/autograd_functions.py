@@ -24,10 +24,12 @@ from jitpy.ir.spec import contiguous_stride
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.traced import TracedTensor, Uncapturable, ViewStep
-from ...interpreter.calls import WRAPPED, builtin, call, from_payload, inline_library, record, recording
-from ...interpreter.interpreter import Interpreter, TracedException, is_polyfill
+from ...interpreter.callees import WRAPPED, builtin
+from ...interpreter.calls import inline_library
+from ...interpreter.frame import TracedException
+from ...interpreter.library_code import is_polyfill
 from ...polyfills import POLYFILLS, autograd
-from ...values import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
+from ...values import ConstValue, FunctionValue, Interpreter, PyValue, TensorValue, TupleValue, Value, const
 from .higher_order import Body, trace_body
 
 _aten = torch.ops.aten
@@ -51,7 +53,7 @@ def _ask(question: Any) -> Any:
         code = interp.frames[-1].code
         if not is_polyfill(code) and code.co_filename not in _BLOCKS:
             interp.builder.state.mode_questions += 1
-        return record(interp, question, args, kwargs)
+        return interp.record(question, args, kwargs)
 
     return handler
 
@@ -68,7 +70,7 @@ def _apply(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> 
         raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
     if isinstance(args[0], PyValue) and args[0].obj is BackwardHookFunction:
         _break_at_module_call(interp)
-    return call(interp, interp.context.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
+    return interp.call(interp.context.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
 
 
 def _break_at_module_call(interp: Interpreter) -> None:
@@ -95,7 +97,7 @@ def _with_gradients(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
     cls, ctx, given, made, saved, plain, materialize = args
     assert isinstance(given, TupleValue) and isinstance(materialize, ConstValue)
     name = cls.obj.__name__ if hasattr(cls, "obj") else "Function"
-    with recording(interp, f"{name}.apply"):
+    with interp.recording(f"{name}.apply"):
         results = _Results(interp, _items(interp, given), made, _items(interp, plain))
         if not results.differentiable:
             return made
@@ -272,7 +274,7 @@ def _gradient(interp: Interpreter, value: Value, differentiable: bool, materiali
         return stand_in(interp.builder.node(value.traced, is_result=True), layout.with_(requires_grad=True, offset=0))
     if not materialize:
         return const(None)
-    return TupleValue([TupleValue([from_payload(interp, size) for size in spec.shape]),
+    return TupleValue([TupleValue([interp.from_payload(size) for size in spec.shape]),
                        interp.context.const_object(spec.dtype),
                        interp.context.const_object(spec.device)])
 
@@ -342,7 +344,7 @@ def _once(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dic
     assert fn.closure is not None
     inner = interp.context.cell_content(fn.closure[fn.code.co_freevars.index("fn")])
     assert isinstance(inner, Value)
-    return call(interp, interp.context.const_object(autograd.without_grad), [inner, *args], kwargs)
+    return interp.call(interp.context.const_object(autograd.without_grad), [inner, *args], kwargs)
 
 
 WRAPPED[id(once_differentiable(lambda ctx: None).__code__)] = _once

@@ -26,7 +26,7 @@ from ...capture.history import TWICE
 from ...capture.inputs import is_leaf
 from ...capture.layouts import copy_into, dense_order, same_layout
 from ...capture.traced import GraphInput, TracedTensor, Uncapturable, UserError
-from ...interpreter.calls import builtin, from_payload, recording
+from ...interpreter.callees import builtin
 from ...polyfills.autograd import batched_gradients
 from ...values import ConstValue, TensorValue, TupleValue, Value, const
 from ..builtins.iteration import iterate
@@ -34,7 +34,7 @@ from .torch_objects import assign_grad, load_grad
 
 if TYPE_CHECKING:
     from ...capture.graph_builder import GraphBuilder
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 _aten = torch.ops.aten
 
@@ -110,7 +110,7 @@ def _grad(interp: Interpreter, outputs: Value, inputs: Value, grad_outputs: Valu
             found = _run_grad(interp.builder, made, cotangents, [v.traced for v in wanted], retain, create,
                               unused_allowed,
                               zeros)
-    return TupleValue([from_payload(interp, payload) for payload in found])
+    return TupleValue([interp.from_payload(payload) for payload in found])
 
 
 def _batched_grad(interp: Interpreter, outputs: Value, inputs: Value, grads: Value, retain_graph: Value,
@@ -165,7 +165,7 @@ def _recorded(interp: Interpreter, what: str) -> Iterator[None]:
     builder = interp.builder
     builder.loc = interp.loc()
     mark = builder.checkpoint()
-    with recording(interp, what):
+    with interp.recording(what):
         try:
             yield
         except (Uncapturable, UserError, GraphBreak):
@@ -244,12 +244,12 @@ def _run_backward(interp: Interpreter, outputs: list[TracedTensor], cotangents: 
             made.append(None)
         elif present is not None and create_graph:
             total = builder.record(_aten.add.Tensor, (present, builder.fresh(grad)), {})
-            made.append(from_payload(interp, total))
+            made.append(interp.from_payload(total))
         elif present is not None:
             builder.record(_aten.add_.Tensor, (present, builder.fresh(grad)), {})
             made.append(None)
         else:
-            made.append(from_payload(interp, builder.fresh(_own_memory(builder, grad, leaf.traced.spec, taken))))
+            made.append(interp.from_payload(builder.fresh(_own_memory(builder, grad, leaf.traced.spec, taken))))
     for leaf, value in zip(leaves, made, strict=True):
         if value is not None:
             assign_grad(interp, leaf, value)
@@ -270,7 +270,7 @@ def leaf_of(interp: Interpreter, node: Node) -> TensorValue:
     begun = builder.speculation.leaves.get(node)
     if begun is not None:
         if begun.input is None:
-            value = from_payload(interp, begun.tensor)
+            value = interp.from_payload(begun.tensor)
             assert isinstance(value, TensorValue)
             return value
         node = builder.graph.inputs[begun.input]

@@ -23,9 +23,9 @@ from jitpy.ir.graph import REENTRANT, REGION
 
 from ...breaks import GraphBreak
 from ...capture.traced import Storage
-from ...interpreter.calls import WRAPPED
-from ...interpreter.interpreter import Frame, Interpreter
-from ...values import ConstValue, FunctionValue, PyValue, TensorValue, TupleValue, Value, const
+from ...interpreter.callees import WRAPPED
+from ...interpreter.frame import Frame
+from ...values import ConstValue, FunctionValue, Interpreter, PyValue, TensorValue, TupleValue, Value, const
 from ..builtins.warned import warn_at
 from .higher_order import state_of
 

@@ -17,8 +17,8 @@ from ...breaks import GraphBreak
 from ...values import ConstValue, FunctionValue, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
     from ...interpreter.trace_context import TraceContext
+    from ...values import Interpreter
 
 _WRAPPERS = "torch._dynamo.eval_frame"
 _HELPERS = "torch._dynamo.external_utils"
@@ -101,13 +101,12 @@ def _is_torchs(function: Any) -> bool:
 def call_marked(interp: Interpreter, fn: FunctionValue, real: types.FunctionType, args: list[Value],
                 kwargs: dict[str, Value]) -> Any:
     """A call of a function that the program told the compiler about; NotImplemented for others."""
-    from ...interpreter.calls import call, record
 
     body = substitute(real)
     if body is not None and fn.real is not None:
-        return call(interp, interp.context.const_object(body), args, kwargs)
+        return interp.call(interp.context.const_object(body), args, kwargs)
     if is_allowed(real) and fn.real is not None:
-        return record(interp, real, args, kwargs)
+        return interp.record(real, args, kwargs)
     if real.__dict__.get("_dynamo_marked_constant") is True and fn.real is not None:
         return _constant_result(interp, real, args, kwargs)
     return NotImplemented

@@ -16,20 +16,19 @@ from jitpy.ir.alias import needs_grad
 
 from ...capture.inputs import is_leaf
 from ...capture.traced import TracedTensor, Uncapturable
-from ...interpreter.calls import recording
 from ...values import TensorValue, Value, unsupported
 from .tensor_attributes import shows_inference_tensor
 
 if TYPE_CHECKING:
     from ...capture.graph_builder import GraphBuilder
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 
 def store_data(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.data = new`."""
     if not isinstance(new, TensorValue) or new.cls not in (torch.Tensor, torch.nn.Parameter):
         raise unsupported(value, ".data = ...")
-    with recording(interp, ".data = ..."):
+    with interp.recording(".data = ..."):
         _check(interp, value, new.traced)
         _replace(interp, value, new.traced)
 

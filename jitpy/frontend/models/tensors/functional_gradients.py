@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch.autograd.functional as functional
 
 from ...breaks import GraphBreak, RestartAnalysis
-from ...interpreter.calls import builtin, inline_library
+from ...interpreter.callees import builtin
+from ...interpreter.calls import inline_library
 from ...values import ConstValue, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 #: Backward passes that one graph holds for these functions.
 MAX_PASSES = 64

@@ -20,15 +20,14 @@ from ....ir.interpret import interpret, own_memory
 from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...guards.source import item
-from ...interpreter.calls import builtin, call, recording
-from ...interpreter.interpreter import Interpreter
-from ...interpreter.operators import truth
+from ...interpreter.callees import builtin
 from ...values import (
     CellValue,
     ConstValue,
     DictValue,
     FunctionValue,
     GeneratorValue,
+    Interpreter,
     Lazy,
     ListValue,
     MethodValue,
@@ -115,12 +114,12 @@ def cond(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> An
     predicate, true, false = given["pred"], given["true_fn"], given["false_fn"]
     operands = _items(interp, given.get("operands", TupleValue([])))
     if isinstance(predicate, (ConstValue, SymValue, ScalarValue)):
-        return call(interp, true if truth(interp, predicate) else false, operands, {})
+        return interp.call(true if interp.truth(predicate) else false, operands, {})
     if not isinstance(predicate, TensorValue) or interp.builder.sizes.hint(predicate.traced.spec.numel) != 1:
         raise _refusal("a predicate that is no single number")
     if not all(isinstance(leaf, TensorValue) for operand in operands for leaf in _leaves(interp, operand)):
         raise _refusal("operands that are no tensors")
-    with recording(interp, "torch.cond"):
+    with interp.recording("torch.cond"):
         bodies = [_trace(interp, branch, operands) for branch in (true, false)]
         if bodies[0].structure != bodies[1].structure or bodies[0].specs != bodies[1].specs:
             raise _refusal("the branches return different things")
@@ -139,7 +138,7 @@ def while_loop(interp: Interpreter, args: list[Value], kwargs: dict[str, Value])
     carried = _items(interp, given["carried_inputs"])
     if not carried or not all(isinstance(value, TensorValue) for value in carried):
         raise _refusal("carried values that are no tensors")
-    with recording(interp, "torch.while_loop"):
+    with interp.recording("torch.while_loop"):
         builder = interp.builder
         nodes = [builder.node(value.traced) for value in carried]  # type: ignore[attr-defined]
         condition = _trace(interp, given["cond_fn"], nodes)
@@ -187,7 +186,7 @@ def _graphs_of(target: Any) -> tuple[Graph, ...]:
 @builtin(invoke_subgraph_placeholder)
 def call_region(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A function under `torch.compiler.nested_compile_region`, as in plain Python. Only Dynamo sees more in it."""
-    return call(interp, args[0], args[1:], kwargs)
+    return interp.call(args[0], args[1:], kwargs)
 
 
 # -- tracing a body -----------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ import torch
 
 from ...breaks import GraphBreak
 from ...interpreter.attributes import load_attr_default
-from ...interpreter.calls import builtin, inline_library, recording
+from ...interpreter.callees import builtin
+from ...interpreter.calls import inline_library
 from ...polyfills.inference import begin, end
 from ...values import ConstValue, ObjectValue, TupleValue, Value, const
 from .torch_functions import PARTS_OF_INFERENCE_MODE
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 
 @builtin(torch.inference_mode.__enter__)
@@ -39,7 +40,7 @@ def _begin(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> 
     (mode,) = args
     if not isinstance(mode, ConstValue) or type(mode.value) is not bool:
         raise GraphBreak("skipped", "inference mode that is no bool")
-    with recording(interp, "inference mode"):
+    with interp.recording("inference mode"):
         before = interp.builder.inference.begin(_begun_at(interp), mode.value)
     return TupleValue([const(flag) for flag in before])
 

@@ -14,11 +14,11 @@ import torch
 from ...breaks import GraphBreak
 from ...capture.inputs import is_leaf
 from ...capture.traced import Uncapturable, UserError
-from ...interpreter.calls import builtin, from_payload, recording
+from ...interpreter.callees import builtin
 from ...values import ConstValue, PyValue, TensorValue, Value, const
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 
 #: What eager says of tensors that are no leaves, and, where the flag is False, besides.
@@ -40,9 +40,9 @@ def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
         raise GraphBreak("exception", "a parameter of integers that requires grad")
     builder.loc = interp.loc()
     mark = builder.checkpoint()
-    with recording(interp, "torch.nn.Parameter()"):
+    with interp.recording("torch.nn.Parameter()"):
         try:
-            return from_payload(interp, builder.parameters.make(data.traced, flag.value), torch.nn.Parameter)
+            return interp.from_payload(builder.parameters.make(data.traced, flag.value), torch.nn.Parameter)
         except Uncapturable:
             builder.rollback(mark)
             raise
@@ -66,7 +66,7 @@ def store_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) ->
     """`value.requires_grad = flag`, which, unlike the method, is refused by all that is no leaf."""
     if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
         raise GraphBreak("unsupported_op", "requires_grad = ... with a flag that is not known while tracing")
-    with recording(interp, "requires_grad"):
+    with interp.recording("requires_grad"):
         if interp.builder.attribute(value.traced,
                                     "requires_grad") and not interp.builder.attribute(value.traced, "is_leaf"):
             raise UserError(RuntimeError(_NO_LEAF if flag.value else f"{_NO_LEAF} {_DETACH}"))
@@ -76,7 +76,7 @@ def store_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) ->
 def _set_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) -> None:
     if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
         raise GraphBreak("unsupported_op", "requires_grad_() with a flag that is not known while tracing")
-    with recording(interp, "requires_grad_()"):
+    with interp.recording("requires_grad_()"):
         _turn(interp, value, flag.value)
 
 

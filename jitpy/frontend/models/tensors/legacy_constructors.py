@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
-from ...interpreter.calls import BUILTINS, builtin, call, record
+from ...interpreter.callees import BUILTINS, builtin
 from ...polyfills.autograd import variable
 from ...values import FALSE, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
 from ..arrays.array_values import ArrayValue
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 
 def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
@@ -25,7 +25,7 @@ def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
         dtype = fixed or state.default_dtype
         if not kwargs and state.device_of_factories in (None, torch.device("cpu")):
             if all(_is_size(arg) for arg in args):
-                return record(interp, torch.empty, args or [const(0)], {"dtype": const(dtype)})
+                return interp.record(torch.empty, args or [const(0)], {"dtype": const(dtype)})
             if len(args) == 1:
                 found = _of_data(interp, args[0], dtype)
                 if found is not None:
@@ -37,13 +37,13 @@ def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
 
 def _of_data(interp: Interpreter, data: Value, dtype: torch.dtype) -> Value | None:
     if isinstance(data, TupleValue) and data.cls is torch.Size:
-        return record(interp, torch.empty, [data], {"dtype": const(dtype)})
+        return interp.record(torch.empty, [data], {"dtype": const(dtype)})
     if isinstance(data, (ListValue, TupleValue)):
-        return record(interp, torch.tensor, [data], {"dtype": const(dtype)})
+        return interp.record(torch.tensor, [data], {"dtype": const(dtype)})
     if isinstance(data, TensorValue):
         spec = data.traced.spec
         if spec.dtype == dtype and spec.device.type == "cpu":
-            return record(interp, torch.ops.aten.alias.default, [data], {})
+            return interp.record(torch.ops.aten.alias.default, [data], {})
     if isinstance(data, ArrayValue) and not data.is_scalar:
         from ..arrays.array_operations import tensor_from_data
 
@@ -72,4 +72,4 @@ def _make_variable(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
             not isinstance(requires_grad, ConstValue) or type(requires_grad.value) is not bool or \
             requires_grad.value and not data.traced.dtype.is_floating_point:
         raise GraphBreak("unsupported_call", "Variable()")
-    return call(interp, interp.context.const_object(variable), [], given)
+    return interp.call(interp.context.const_object(variable), [], given)

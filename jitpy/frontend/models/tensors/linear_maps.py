@@ -18,9 +18,8 @@ from ....ir import INPUT
 from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.traced import Storage, TracedTensor
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.calls import builtin, calls_of
-from ...interpreter.interpreter import Interpreter
-from ...values import ConstValue, TensorValue, TransformValue, TupleValue, Value
+from ...interpreter.callees import builtin, calls_of
+from ...values import ConstValue, Interpreter, TensorValue, TransformValue, TupleValue, Value
 from .higher_order import Body
 from .transforms import Run, Slot, constant, recorded, refusal, trace, tree_of, value_of
 

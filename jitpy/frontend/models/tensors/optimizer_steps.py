@@ -16,13 +16,14 @@ from torch.optim import asgd, radam
 
 from ...breaks import GraphBreak
 from ...capture.traced import Storage, TracedTensor
-from ...interpreter.calls import builtin, call, inline_library, recording
-from ...interpreter.interpreter import TracedException
+from ...interpreter.callees import builtin
+from ...interpreter.calls import inline_library
+from ...interpreter.frame import TracedException
 from ...values import ConstValue, DictValue, TensorValue, TupleValue, Value
 from .higher_order import state_of
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 _aten = torch.ops.aten
 
@@ -40,7 +41,7 @@ def _stands_for(*originals: types.FunctionType) -> Callable[[Any], Any]:
                 plain = all(isinstance(flag, ConstValue) and flag.value is False for flag in special)
                 if not plain or isinstance(kwargs.get("lr"), TensorValue):
                     return inline_library(interp, original, args, kwargs)
-                return call(interp, interp.context.const_object(body), args, kwargs)
+                return interp.call(interp.context.const_object(body), args, kwargs)
 
             builtin(original)(model)
         return body
@@ -117,7 +118,7 @@ def _maybe_step(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]
     given = DictValue()
     for name, value in kwargs.items():
         interp.context.dict_set(given, name, value, ConstValue(name))
-    with recording(interp, "GradScaler.step"):
+    with interp.recording("GradScaler.step"):
         return _unless(interp, skipped.traced, interp.context.const_object(_step), [optimizer, TupleValue(rest), given])
 
 

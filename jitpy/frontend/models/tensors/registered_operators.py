@@ -20,10 +20,8 @@ from jitpy.ir.ops.registered import body_of, definition_of, has_python_body, has
 
 from ...breaks import GraphBreak
 from ...guards.source import constant
-from ...interpreter.calls import call, from_payload, record, recording, to_payload
-from ...interpreter.interpreter import Interpreter
 from ...polyfills import autograd
-from ...values import ConstValue, DictValue, ListValue, ObjectValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, DictValue, Interpreter, ListValue, ObjectValue, TensorValue, TupleValue, Value
 
 Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
 
@@ -40,13 +38,13 @@ def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: 
             raise GraphBreak("unsupported_call", f"{fn}, whose kernel reads what was changed before")
     body = body_of(overloads[0])
     if body is not None and not _needs_grad(interp, args, kwargs):
-        return call(interp, interp.context.const_object(body), args, kwargs)
+        return interp.call(interp.context.const_object(body), args, kwargs)
     has_body = any(map(has_python_body, overloads))
     if not has_body and not any(map(has_python_gradient, overloads)):
-        return record(interp, fn, args, kwargs)
+        return interp.record(fn, args, kwargs)
     needs_grad = _needs_grad(interp, args, kwargs)
     if not has_body and not needs_grad:
-        return record(interp, fn, args, kwargs)
+        return interp.record(fn, args, kwargs)
     definition, schema = definition_of(overloads[0]), overloads[0]._schema
     if len(overloads) > 1 or schema.is_mutable or any(a.kwarg_only for a in schema.arguments) or any(
         "List[" in str(value.type) for value in (*schema.arguments, *schema.returns)
@@ -54,7 +52,7 @@ def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: 
         raise _refusal(fn)
     bound = _bound(interp, schema, args, kwargs)
     if bound is None:
-        return record(interp, fn, args, kwargs)  # eager refuses
+        return interp.record(fn, args, kwargs)  # eager refuses
     if has_body:
         return _whole(interp, overloads[0], bound, needs_grad)
     if definition is None or interp.sync_depth > interp.ordinary_depth:
@@ -63,7 +61,7 @@ def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: 
     while count and _is_default(bound[count - 1], schema.arguments[count - 1]):
         count -= 1
     known = [interp.context.const_object(one) for one in (autograd.registered, overloads[0], definition, count)]
-    return call(interp, known[0], [*known[1:], *bound], {})
+    return interp.call(known[0], [*known[1:], *bound], {})
 
 
 def _is_default(value: Value, argument: Any) -> bool:
@@ -142,12 +140,12 @@ def _whole(interp: Interpreter, overload: torch._ops.OpOverload, bound: list[Val
     if needs_grad or [str(value.type) for value in overload._schema.returns] != ["Tensor"]:
         raise _refusal(overload)
     builder = interp.builder
-    with recording(interp, str(overload)):
-        args = tuple(to_payload(interp, value) for value in bound)
+    with interp.recording(str(overload)):
+        args = tuple(interp.to_payload(value) for value in bound)
         try:
             if table.aliasing(table.get(overload), builder.sizes, builder.to_node(args), {}) != "copy":
                 raise _refusal(overload)
-            return from_payload(interp, builder.record(overload, args, {}))
+            return interp.from_payload(builder.record(overload, args, {}))
         except NotCovered:
             raise _refusal(overload) from None
 

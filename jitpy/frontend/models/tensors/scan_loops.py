@@ -15,9 +15,8 @@ from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 
 from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
-from ...interpreter.calls import builtin, record, recording
-from ...interpreter.interpreter import Interpreter
-from ...values import FunctionValue, ListValue, TensorValue, TupleValue, Value, const
+from ...interpreter.callees import builtin
+from ...values import FunctionValue, Interpreter, ListValue, TensorValue, TupleValue, Value, const
 from .higher_order import _bind, _items, _leaves, _refusal, _structure, state_of, structured
 
 _scan, _map = (importlib.import_module(f"torch._higher_order_ops.{name}") for name in ("scan", "map"))
@@ -89,7 +88,7 @@ def _slices(interp: Interpreter, xs: Value) -> list[list[Value]]:
     count = tensors[0].traced.spec.shape[0]  # type: ignore[attr-defined]
     if type(count) is not int or count > STEP_LIMIT:
         raise _refusal(f"more than {STEP_LIMIT} steps, or a number of them that changes")
-    return [[record(interp, torch.Tensor.select, [value, const(0), const(k)], {}) for value in tensors]
+    return [[interp.record(torch.Tensor.select, [value, const(0), const(k)], {}) for value in tensors]
             for k in range(count)]
 
 
@@ -117,7 +116,7 @@ def _stacked(interp: Interpreter, steps: list[Value]) -> Value:
         structures.append(_structure(interp, step, columns[-1]))
     if any(structure != structures[0] for structure in structures):
         raise _refusal("steps that return different things")
-    with recording(interp, "torch.stack"):
-        made = [record(interp, torch.stack, [ListValue([interp.context.tensor_value(t) for t in column])], {})
+    with interp.recording("torch.stack"):
+        made = [interp.record(torch.stack, [ListValue([interp.context.tensor_value(t) for t in column])], {})
                 for column in zip(*columns, strict=True)]
     return structured(interp, structures[0], made)

@@ -19,9 +19,9 @@ from .... import config
 from ....ir.algebra import sympy
 from ...breaks import GraphBreak
 from ...interpreter.calls import as_int, call, record
-from ...interpreter.interpreter import Interpreter, TracedException
+from ...interpreter.frame import TracedException
 from ...interpreter.operators import binary, compare, length, truth, unary
-from ...values import ConstValue, ListValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, Interpreter, ListValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
 
 #: the types of arguments that are taken as they are, and of results that are given back
 _PLAIN: dict[str, tuple[type, ...]] = {
@@ -162,7 +162,7 @@ class _Script:
         if kind == "prim::Constant":
             return [self.constant(node.output().toIValue())]
         if kind == "prim::If":
-            taken = list(node.blocks())[0 if truth(self.interp, inputs[0]) else 1]
+            taken = list(node.blocks())[0 if self.interp.truth(inputs[0]) else 1]
             return self.run(taken, [], [])
         if kind == "prim::Loop":
             return self.loop(node, inputs)
@@ -185,7 +185,7 @@ class _Script:
         most, carried = as_int(self.interp, inputs[0], self.name), inputs[2:]
         (block,) = node.blocks()
         condition, i = inputs[1], 0
-        while i < most and truth(self.interp, condition):
+        while i < most and self.interp.truth(condition):
             condition, *carried = self.run(block, list(block.inputs()), [ConstValue(i), *carried])
             i += 1
         return carried
@@ -207,7 +207,7 @@ class _Script:
                 kwargs[declared.name] = value
             else:
                 args.append(value)
-        result = record(self.interp, found, args, kwargs)
+        result = self.interp.record(found, args, kwargs)
         return list(result.items) if len(found._schema.returns) > 1 else [result]  # type: ignore[attr-defined]
 
     def meant(self, value: Value, by: dict[int, Any]) -> Value:

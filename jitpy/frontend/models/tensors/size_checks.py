@@ -12,9 +12,8 @@ import torch
 
 from ....ir.algebra import sympy
 from ...breaks import GraphBreak
-from ...interpreter.calls import builtin, recording, to_payload
-from ...interpreter.interpreter import Interpreter
-from ...values import ConstValue, ScalarValue, SymValue, TensorValue, Value
+from ...interpreter.callees import builtin
+from ...values import ConstValue, Interpreter, ScalarValue, SymValue, TensorValue, Value
 from .checked_values import require_all
 from .computed_sizes import require_truth, size_of
 
@@ -23,7 +22,7 @@ _NONE = ConstValue(None)
 
 def _require(interp: Interpreter, condition: Value, what: str) -> Value:
     if isinstance(condition, ScalarValue) and condition.cls is bool:
-        with recording(interp, what):
+        with interp.recording(what):
             holds = require_truth(interp.builder, condition.traced, True, f"{what} at {interp.loc()}")
     elif isinstance(condition, ConstValue) and type(condition.value) is bool:
         holds = condition.value
@@ -60,7 +59,7 @@ def _check_all(function: Any, position: int) -> None:
             raise GraphBreak("unsupported_call", f"{what} of no tensor of truth values")
         if len(args) + len(kwargs) not in (position + 1, position + 2):
             raise GraphBreak("unsupported_call", what)
-        with recording(interp, what):
+        with interp.recording(what):
             require_all(interp.builder, condition.traced, f"{what} at {interp.loc()}")
         return _NONE
 
@@ -75,12 +74,12 @@ def _check_is_size(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
     if len(args) not in (1, 2) or set(kwargs) - {"message", "max"}:
         raise GraphBreak("unsupported_call", what)
     number = args[0]
-    limit = to_payload(interp, kwargs["max"]) if "max" in kwargs else None
+    limit = interp.to_payload(kwargs["max"]) if "max" in kwargs else None
     if isinstance(number, ScalarValue) and number.cls is int:
-        with recording(interp, what):
+        with interp.recording(what):
             size = size_of(interp.builder, number.traced)
     elif isinstance(number, SymValue) or isinstance(number, ConstValue) and type(number.value) is int:
-        size = to_payload(interp, number)
+        size = interp.to_payload(number)
     else:
         raise GraphBreak("unsupported_call", f"{what} of {number.describe()}")
     relations: list[Any] = [sympy.Ge(size, 0)]

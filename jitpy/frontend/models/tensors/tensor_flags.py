@@ -18,7 +18,7 @@ from ...capture.traced import TracedScalar
 from ...guards.observations import MANY
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 #: What a question may be made of. No arithmetic: a counter that goes on in a loop would ask another question each time.
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -27,8 +27,10 @@ from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.speculation import Assumption, Hooks
 from ...capture.traced import TracedTensor, Uncapturable
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.calls import builtin, calls_of, from_payload, inline_library, recording
-from ...interpreter.interpreter import TracedException, stands_for_c
+from ...interpreter.callees import builtin, calls_of
+from ...interpreter.calls import inline_library
+from ...interpreter.frame import TracedException
+from ...interpreter.library_code import stands_for_c
 from ...polyfills.hooks import RETAINS, keep, kept, new_hook_id, reference_to_hooks, retain
 from ...polyfills.hooks import register as register_body
 from ...values import (
@@ -44,7 +46,7 @@ from ...values import (
 from .backward_calls import leaf_of, memory_of
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 _REGISTERING = tuple(function.__code__ for function in (
     torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook,
@@ -129,7 +131,7 @@ def _register(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) 
     tensor, hook = given
     if interp.sync_depth:
         raise GraphBreak("autograd", "Tensor.register_hook in a function that is called back")
-    with recording(interp, "Tensor.register_hook"):
+    with interp.recording("Tensor.register_hook"):
         hooks = _hooks_of(interp, tensor, "Tensor.register_hook")
     interp.context.writes += 1
     return interp.call_sync(interp.context.const_object(register_body), [hooks, hook])
@@ -142,7 +144,7 @@ def _retain(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
     value = args[0]
     if len(args) > 1 or kwargs or not isinstance(value, TensorValue) or not value.traced.spec.requires_grad:
         raise GraphBreak("autograd", "Tensor.retain_grad")
-    with recording(interp, "Tensor.retain_grad"):
+    with interp.recording("Tensor.retain_grad"):
         if interp.builder.attribute(value.traced, "is_leaf"):
             return const(None)
         if interp.sync_depth or value.source is not None:
@@ -210,7 +212,7 @@ def _run(interp: Interpreter, hooked: Hooks, grad: Node, create_graph: bool, old
     first = builder.fresh(own)
     builder.speculation.hand(memory or grad, first, hooked.assumption, is_shared)
     old.update((memory or grad, own))
-    value = from_payload(interp, first)
+    value = interp.from_payload(first)
     grad_mode = state.grad_enabled
     state.set("grad_enabled", create_graph)
     try:

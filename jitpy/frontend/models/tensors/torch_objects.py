@@ -14,12 +14,11 @@ from ...values import ConstValue, TensorValue, Value, const, unsupported
 from .tensor_attributes import has_no_grad
 
 if TYPE_CHECKING:
-    from ...interpreter.interpreter import Interpreter
+    from ...values import Interpreter
 
 
 def load_grad(interp: Interpreter, value: TensorValue) -> Value:
     """`value.grad`: what was assigned while tracing, else what the real tensor has (guarded)."""
-    from ...interpreter.calls import from_payload, recording
 
     if value.grad is None:
         is_leaf = value.source is not None and value.real.is_leaf
@@ -30,8 +29,8 @@ def load_grad(interp: Interpreter, value: TensorValue) -> Value:
             interp.builder.guards.add(value.source, "python", has_no_grad, "grad was read")
             value.grad = const(None)
         else:
-            with recording(interp, "Tensor.grad"):
-                value.grad = from_payload(interp, interp.builder.attribute(value.traced, "grad"))
+            with interp.recording("Tensor.grad"):
+                value.grad = interp.from_payload(interp.builder.attribute(value.traced, "grad"))
     return value.grad
 
 
@@ -75,7 +74,6 @@ _FROM_OUTSIDE = -1
 def deep_copy(interp: Interpreter, value: TensorValue, memo: dict[int, Any]) -> Value:
     """`copy.deepcopy` of a tensor without a gradient: one with the same layout in memory of its own. Tensors that share
     memory, whose copies would do so, too, break the graph."""
-    from ...interpreter.calls import record
 
     if value.cls is torch.nn.Parameter:
         memo[id(value)] = made = _copied_parameter(interp, value)
@@ -91,7 +89,7 @@ def deep_copy(interp: Interpreter, value: TensorValue, memo: dict[int, Any]) -> 
         interp.builder.guards.add(value.source, "python", _is_bare, "copy.deepcopy of a tensor")
     if storage.input is not None:
         _keep_apart(interp, storage.input, value, memo.setdefault(_FROM_OUTSIDE, []))
-    memo[id(storage)] = memo[id(value)] = made = record(interp, torch.clone, [value], {})
+    memo[id(storage)] = memo[id(value)] = made = interp.record(torch.clone, [value], {})
     return made
 
 
@@ -108,12 +106,11 @@ def _keep_apart(interp: Interpreter, number: int, value: TensorValue, others: li
 
 def _copied_parameter(interp: Interpreter, value: TensorValue) -> Value:
     """As `Parameter.__deepcopy__`: the data, in memory of its own whoever shares it, and the flag."""
-    from ...interpreter.calls import from_payload, recording
 
     builder = interp.builder
     builder.loc = interp.loc()
     mark = builder.checkpoint()
-    with recording(interp, "copy.deepcopy()"):
+    with interp.recording("copy.deepcopy()"):
         try:
             flag = builder.attribute(value.traced, "requires_grad")
             data = builder.record(torch.ops.aten.detach.default, (value.traced,), {})
@@ -121,4 +118,4 @@ def _copied_parameter(interp: Interpreter, value: TensorValue) -> Value:
         except Uncapturable:
             builder.rollback(mark)
             raise
-    return from_payload(interp, made, torch.nn.Parameter)
+    return interp.from_payload(made, torch.nn.Parameter)

@@ -27,12 +27,12 @@ from ...capture import derived_calls
 from ...capture.fake_tensors import torch_number
 from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.calls import WRAPPED, builtin, calls_of, recording
-from ...interpreter.interpreter import Interpreter
+from ...interpreter.callees import WRAPPED, builtin, calls_of
 from ...values import (
     ConstValue,
     DictValue,
     FunctionValue,
+    Interpreter,
     ListValue,
     TensorValue,
     TransformValue,
@@ -239,7 +239,7 @@ def _record(interp: Interpreter, fn: TransformValue, call: Callable[..., Any], t
 def recorded(interp: Interpreter, what: str) -> Iterator[None]:
     """All of a transform, or nothing where it cannot be captured."""
     mark = interp.builder.checkpoint()
-    with recording(interp, what):
+    with interp.recording(what):
         try:
             yield
         except (Uncapturable, GraphBreak):
@@ -400,10 +400,9 @@ class _Result:
 
 
 def _value(interp: Interpreter, tree: Any) -> Value:
-    from ...interpreter.calls import from_payload
 
     if isinstance(tree, _Result):
-        return from_payload(interp, tree.payload)
+        return interp.from_payload(tree.payload)
     if type(tree) is dict:
         made = DictValue()
         for key, item in tree.items():

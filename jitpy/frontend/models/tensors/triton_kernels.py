@@ -19,9 +19,19 @@ from ...breaks import GraphBreak
 from ...capture.graph_effects import may_handle
 from ...capture.kernel_launches import record_launch
 from ...guards.source import constant
-from ...interpreter.calls import _in_try, as_int, builtin, recording, to_payload
-from ...interpreter.interpreter import Interpreter
-from ...values import ConstValue, DictValue, ListValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ...interpreter.callees import builtin
+from ...interpreter.calls import _in_try, as_int
+from ...values import (
+    ConstValue,
+    DictValue,
+    Interpreter,
+    ListValue,
+    ScalarValue,
+    SymValue,
+    TensorValue,
+    TupleValue,
+    Value,
+)
 
 _KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
 _RUNS = (JITFunction.run, InterpretedFunction.run, Autotuner.run, Heuristics.run)
@@ -89,7 +99,7 @@ def _launch(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
         return op_of(launch, written), written
 
     interp.builder.loc = interp.loc()
-    with recording(interp, f"the Triton kernel {launch.name}"):
+    with interp.recording(f"the Triton kernel {launch.name}"):
         record_launch(interp.builder, launch.name, make, grids, tensors, numbers)
     return ConstValue(None)
 
@@ -153,13 +163,13 @@ def _places(interp: Interpreter, values: dict[str, Value], constexprs: set[str])
         elif isinstance(value, (SymValue, ScalarValue)) or isinstance(value, ConstValue) and \
                 type(value.value) in (int, float) and name not in constexprs:
             places[name] = Place("number", len(numbers))
-            numbers.append(to_payload(interp, value))
+            numbers.append(interp.to_payload(value))
         elif isinstance(value, (TupleValue, ListValue, DictValue)):
             raise GraphBreak("unsupported_value", "a container as an argument of a Triton kernel")
         elif name in constexprs and (known := interp.context.pin_instance(value)) is not None:
             places[name] = Place("constant", known)  # another kernel, a type of Triton's
         else:
-            places[name] = Place("constant", to_payload(interp, value))
+            places[name] = Place("constant", interp.to_payload(value))
     return places, tensors, numbers
 
 
@@ -175,7 +185,7 @@ def _chosen(interp: Interpreter, inner: Any, values: dict[str, Value], config: A
 
 def _constants(interp: Interpreter, chosen: dict[str, Value]) -> dict[str, Any]:
     return {name: as_int(interp, value, f"{name}, of a Triton kernel") if isinstance(value, (SymValue, ScalarValue))
-            else to_payload(interp, value) for name, value in chosen.items()}
+            else interp.to_payload(value) for name, value in chosen.items()}
 
 
 def _grid(interp: Interpreter, grid: Value, function: Any, meta: dict[str, Value]) -> Any:
@@ -188,4 +198,4 @@ def _grid(interp: Interpreter, grid: Value, function: Any, meta: dict[str, Value
                                 [_dict(interp, {name: meta[name] for name in function.arg_names if name in meta})])
     if not isinstance(grid, (TupleValue, ListValue)) or not 1 <= len(grid.items) <= 3:
         raise GraphBreak("unsupported_call", "the grid of a Triton kernel that is no tuple of one to three numbers")
-    return tuple(to_payload(interp, interp.context.force(item)) for item in grid.items)
+    return tuple(interp.to_payload(interp.context.force(item)) for item in grid.items)

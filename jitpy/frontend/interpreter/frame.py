@@ -1,0 +1,87 @@
+"""Frames that are executed symbolically, and the exceptions of the traced program."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ...ir import Loc
+from ..breaks import Signal
+from ..bytecode.code import CodeView, Ins, view_of
+from ..values import CellValue, DictValue, ExceptionValue, FunctionValue, GeneratorValue, Interpreter, Value
+
+#: returned by `call` when a frame was pushed: the result will appear on the caller's stack
+PUSHED: Any = object()
+
+
+class TracedException(Signal):
+    """An exception inside the traced program."""
+
+    def __init__(self, value: ExceptionValue) -> None:
+        super().__init__(value.cls)
+        self.value = value
+
+
+class Frame:
+    """A frame being executed symbolically."""
+
+    #: how the running version lays out the stack: NULL above the callable (3.13) or below it
+    kw_null_last = sys.version_info >= (3, 13)
+    #: an exhausted FOR_ITER jumps over END_FOR and pops the iterator itself (3.12)
+    for_pops_two = (3, 12) <= sys.version_info < (3, 13)
+    #: SEND leaves the receiver on the stack when it ends, for END_SEND to remove (3.12)
+    send_keeps_receiver = sys.version_info >= (3, 12)
+
+    __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
+                 "kw_names", "locals", "lookup", "namespace", "ran", "resumable", "stack", "view")
+
+    def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
+        self.func = func
+        self.code = code
+        self.view: CodeView = view_of(code)
+        self.instructions = self.view.instructions
+        self.globals = globals
+        self.locals: dict[str, Value] = {}
+        self.cells: dict[str, CellValue] = {}
+        self.stack: list[Value] = []
+        self.ip = 0
+        #: how many instructions were traced in it
+        self.ran = 0
+        self.kw_names: tuple[str, ...] = ()
+        self.generator: GeneratorValue | None = None
+        #: what to do with the returned value instead of pushing it on the caller's stack
+        self.finish: Callable[[Interpreter, Value], None] | None = None
+        self.resumable = True
+        #: the mapping that the body of a class statement fills
+        self.namespace: Value | None = None
+        #: the step at which the call was made, for breaking there instead
+        self.entered = 0
+        #: the attribute that the call looks up: the object, and its name
+        self.lookup: tuple[Value, str] | None = None
+
+    @property
+    def current(self) -> Ins:
+        """The instruction being executed."""
+        return self.instructions[self.ip - 1]
+
+    def push(self, value: Value) -> None:
+        self.stack.append(value)
+
+    def pop(self) -> Value:
+        return self.stack.pop()
+
+    def popn(self, n: int) -> list[Value]:
+        if not n:
+            return []
+        values = self.stack[-n:]
+        del self.stack[-n:]
+        return values
+
+    def loc(self) -> Loc:
+        return Loc(self.code.co_filename, self.line(), self.code.co_name)
+
+    def line(self) -> int:
+        ins = self.instructions[max(self.ip - 1, 0)]
+        return ins.line or self.code.co_firstlineno
