@@ -1,5 +1,6 @@
 # make demo   set up what is missing, then the demo: under two minutes from a fresh clone (not counting downloads)
 # make test   set up what is missing, then the tests
+# make test-fast  a sample of them, in about a minute (tests/conftest.py says which)
 # make test-all  these in full (databases, samples), and programs of the libraries that are installed (`pip install -e .[libraries]`)
 # make test-gpu  the tests that need a GPU
 # make fuzz   random programs, eager against jitted, for MINUTES=n (default 10)
@@ -21,7 +22,7 @@ STAGE := @bash tools/stage.sh
 NATIVE := $(shell find jitpy/native -type f 2>/dev/null) $(wildcard jitpy/runtime/native_build.py)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: setup demo test test-all test-gpu fuzz matrix sanitize sanitize-threads lint bench doctor clean distclean
+.PHONY: setup demo test test-fast test-all test-gpu fuzz matrix sanitize sanitize-threads lint bench doctor clean distclean
 
 setup: $(TOOLS) $(BUILT)
 
@@ -42,6 +43,9 @@ demo: $(BUILT)
 
 test: setup
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not extended" tests
+
+test-fast: setup
+	$(PY) -m pytest -n $(JOBS) --dist loadfile -m "not extended and not slow" --fast tests
 
 test-all: setup
 	JITPY_TEST_ALL=1 $(PY) -m pytest -n $(JOBS) --dist loadfile tests

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -39,10 +40,36 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "error:jitpy. internal error:UserWarning")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+#: `--fast` (make test-fast) runs these subjects whole, and of every other folder one file in 12 with one test in 4
+FAST = ("ir", "passes", "schedule", "api", "docs", "test_architecture.py")
+#: subjects that need other libraries, devices or processes: no part of the sample
+NOT_FAST = ("databases", "gpu", "libraries", "neighbours", "robustness")
+ROOT = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="some subjects whole, and a sample of each other one")
+
+
+def _hash(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that the sample leaves out are not even imported."""
+    subject = next(iter(collection_path.relative_to(ROOT).parts), "")
+    if not config.getoption("--fast") or subject in FAST or collection_path.suffix != ".py":
+        return subject in NOT_FAST and config.getoption("--fast") or None
+    beside = sorted((path.name for path in collection_path.parent.glob("test_*.py")), key=_hash)
+    return collection_path.name not in beside[: 1 + len(beside) // 12]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`JITPY_TEST_SAMPLE=n` runs one test in n, chosen by a hash of the name (make sanitize)."""
     every = int(os.environ.get("JITPY_TEST_SAMPLE", "1"))
-    items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % every == 0]
+    items[:] = [item for item in items if _hash(item.nodeid) % every == 0]
+    if config.getoption("--fast"):
+        items[:] = [item for item in items if item.path.relative_to(ROOT).parts[0] in FAST or _hash(item.nodeid) % 4 == 0]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -207,7 +207,7 @@ def differentiate(graph: Graph, op: Any, args: Any, kwargs: Any, real: list[torc
 
 
 def test_rules_equal_torchs_autograd() -> None:
-    survey = Gradients(400 if ALL else 12)
+    survey = Gradients(400 if ALL else 6)
     survey.run(torch.float64, 1000 if ALL else 6)
     assert len(survey.refused) <= 25
     unchecked = set(RULES) - set(survey.checked) - set(CALLS) - set(BY_DIFFERENCES_ALONE) - ON_GPUS - COMPLEX

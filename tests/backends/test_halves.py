@@ -15,7 +15,7 @@ from jitpy.schedule.values import Value
 
 Tensor = torch.Tensor
 #: fewer than a block, whole blocks, and what is left over
-LENGTHS = (1, 7, 15, 16, 17, 31, 32, 33, 48, 63, 64, 95, 100, 160, 257)
+LENGTHS = (1, 15, 16, 31, 32, 33, 48, 64, 95, 257)
 DTYPES = [torch.bfloat16, torch.float16]
 
 ARGUMENTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -62,7 +62,7 @@ def same_bits(found: Tensor, wanted: Tensor) -> bool:
 def test_every_length(dtype: torch.dtype, simd: str) -> None:
     """All in one graph: one compiler run a length."""
     names = [name for name in ARGUMENTS if name != "into itself"]
-    for length in LENGTHS:
+    for length in LENGTHS if simd == "auto" else LENGTHS[::4]:  # without vectors there are no blocks
         x = torch.randn(5, length).to(dtype)
         found = jitpy.jit(lambda x: [ARGUMENTS[name](x) for name in names])(x)
         for name, result in zip(names, found, strict=True):

@@ -18,9 +18,9 @@ pytest.importorskip("transformers")
 
 MODELS = {**small.MODELS, **RECENT}
 #: Batch and length of the calls: the first compiles, the second makes both sizes symbolic, the others fit.
-SIZES = ((2, 7), (3, 11), (4, 13), (5, 9))
+SIZES = ((2, 7), (3, 11), (4, 9))
 #: Models that the C++ backend runs in every test run; JITPY_TEST_ALL=1 runs all.
-COMPILED = ("llava", "bert", "gpt2", "llama", "t5", "vit", "distilbert", "whisper", "albert", "convnext")
+COMPILED = ("llava", "bert", "gpt2", "llama", "t5", "vit", "whisper", "convnext")
 #: Models that break into dozens of pieces: only JITPY_TEST_ALL=1 runs them.
 SLOW = ("jamba", "longformer", "led")
 ALL = os.environ.get("JITPY_TEST_ALL") == "1"
@@ -49,9 +49,9 @@ def test_equal_to_eager_at_every_size(name: str) -> None:
             counts.append(variants())
     assert not failed
     if tiny.unrolled:
-        assert counts in ([1, 2, 3, 4], [1, 2, 2, 2])  # the second where this transformers computes it with tensors
+        assert counts in ([1, 2, 3], [1, 2, 2])  # the second where this transformers computes it with tensors
     elif not tiny.broken:
-        assert counts == [1, 2, 2, 2]
+        assert counts == [1, 2, 2]
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if ALL or name in COMPILED])
