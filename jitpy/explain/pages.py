@@ -12,7 +12,7 @@ def graph_breaks_page() -> str:
         "Where jitpy cannot capture an operation, it ends the graph before it, runs that one operation as plain\n"
         "Python, and goes on with another graph behind it. `jitpy.explain(fn)(...)` and `JITPY_LOGS=graph_breaks`\n"
         "list each break with its file, line and one of the ids below; `fullgraph=True` makes a break an error\n"
-        "(`jitpy.FullGraphError`). What a break costs is the fusion across it and some microseconds a call.",
+        "(`jitpy.FullGraphError`). A break costs the fusion across it and some microseconds a call.",
         *(f"- [{reason.id}](#{reason.id}): {reason.title}" for reason in REASONS.values()),
     ]
     text = "\n\n".join(parts[:2]) + "\n\n" + "\n".join(parts[2:])
@@ -21,7 +21,7 @@ def graph_breaks_page() -> str:
         if reason.explanation:
             text += f" {reason.explanation}"
         if reason.hint:
-            text += f"\n\nWhat to do: {reason.hint}"
+            text += f"\n\nThe way out: {reason.hint}"
     return text + "\n"
 
 
