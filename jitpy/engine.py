@@ -41,7 +41,7 @@ from .frontend.interpreter.frame import Frame
 from .frontend.interpreter.interpreter import SymbolicInterpreter
 from .frontend.interpreter.library_code import is_library
 from .frontend.interpreter.trace_context import TraceContext
-from .frontend.models.builtins.local_classes import forget_twins
+from .frontend.models.builtins.local_classes import forget_proxy_classes
 from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
 from .frontend.values import CellValue, Lazy, Value
 from .instances import is_method_call, split
@@ -196,7 +196,7 @@ class Engine:
         context, interp = self._tracer(dispatcher.code, globals, {})
         with contextlib.suppress(Exception, Signal):
             interp.run(_root_frame(context, dispatcher.code, params, closure))
-        forget_twins(context)
+        forget_proxy_classes(context)
         return True
 
     def _note(self, dispatcher: Any, params: tuple[Any, ...]) -> None:
@@ -362,7 +362,7 @@ class Engine:
         try:
             return self._capture(context, interp, _root_frame(context, code, params, closure), code, times, start)
         finally:
-            forget_twins(context)
+            forget_proxy_classes(context)
 
     def _tracer(self, code: types.CodeType, globals: dict[str, Any],
                 forced: dict[int, GraphBreak]) -> tuple[TraceContext, SymbolicInterpreter]:

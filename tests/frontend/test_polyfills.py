@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jitpy.frontend import polyfills
-from jitpy.frontend.polyfills import POLYFILLS, STAND_INS
+from jitpy.frontend.polyfills import MODELLED_TYPES, POLYFILLS
 from jitpy.frontend.polyfills.registry import GiveUp
 
 
@@ -97,7 +97,7 @@ def outcome(function: Callable[..., Any], make: Callable[[], tuple[Any, ...]], *
 
 def same(original: Any, *args: Any, **kwargs: Any) -> None:
     """The polyfill of `original` behaves like it; arguments are copied for each call (one level deep)."""
-    body = STAND_INS[original] if original in STAND_INS else POLYFILLS[original]
+    body = MODELLED_TYPES[original] if original in MODELLED_TYPES else POLYFILLS[original]
 
     def make() -> tuple[Any, ...]:
         return tuple(
@@ -417,8 +417,8 @@ DEQUE_CALLS = st.lists(
 
 
 def rebuilt(original: type, ours: Any) -> Any:
-    """The real object of a stand-in, as compiled code makes it."""
-    body = STAND_INS[original]
+    """The real object of a modelled instance, as compiled code makes it."""
+    body = MODELLED_TYPES[original]
     state = [getattr(ours, name) for name in body.state]
     if not hasattr(body, "fill"):
         return body.make(original, *state)
@@ -430,7 +430,7 @@ def rebuilt(original: type, ours: Any) -> Any:
 @given(ITEMS, st.one_of(st.none(), st.integers(0, 4)), DEQUE_CALLS)
 @settings(max_examples=200)
 def test_deque(items: list[int], maxlen: int | None, calls: list[tuple[Any, ...]]) -> None:
-    real, ours = collections.deque(items, maxlen), STAND_INS[collections.deque](items, maxlen)
+    real, ours = collections.deque(items, maxlen), MODELLED_TYPES[collections.deque](items, maxlen)
     for name, *args in calls:
         expected = outcome(getattr(real, name), lambda args=args: tuple(args))
         assert outcome(getattr(ours, name), lambda args=args: tuple(args)) == expected, name
@@ -440,7 +440,7 @@ def test_deque(items: list[int], maxlen: int | None, calls: list[tuple[Any, ...]
 
 
 def test_deque_compares_and_refuses_as_the_real_one() -> None:
-    ours = STAND_INS[collections.deque]
+    ours = MODELLED_TYPES[collections.deque]
     assert ours([1]) == collections.deque([1]) and ours([1]) < ours([2]) and not ours([1]) == [1]
     for args in (((), -1), ((), "a"), (1,)):
         assert outcome(ours, lambda args=args: args) == outcome(collections.deque, lambda args=args: args)
@@ -474,15 +474,15 @@ def test_getters_and_callers() -> None:
             return make(*args, **kwargs)(target)
 
         expected = outcome(build_and_call, lambda original=original: (original,))
-        assert outcome(build_and_call, lambda original=original: (STAND_INS[original],)) == expected
+        assert outcome(build_and_call, lambda original=original: (MODELLED_TYPES[original],)) == expected
         if expected[0] and isinstance(expected[0], tuple) and expected[0][0] in ("TypeError",):
             continue
         made = original(*args, **kwargs)
-        ours = STAND_INS[original](*args, **kwargs)
+        ours = MODELLED_TYPES[original](*args, **kwargs)
         again = rebuilt(original, ours)
         assert outcome(again, lambda target=target: (target,)) == outcome(made, lambda target=target: (target,))
-        assert [reader(again) for reader in STAND_INS[original].read.values()] == [
-            getattr(ours, name) for name in STAND_INS[original].state
+        assert [reader(again) for reader in MODELLED_TYPES[original].read.values()] == [
+            getattr(ours, name) for name in MODELLED_TYPES[original].state
         ]
 
 
@@ -490,11 +490,11 @@ def test_partial() -> None:
     def f(*args: Any, **kwargs: Any) -> Any:
         return args, sorted(kwargs.items())
 
-    for outer in (functools.partial, STAND_INS[functools.partial]):
+    for outer in (functools.partial, MODELLED_TYPES[functools.partial]):
         made = outer(outer(f, 1, a=2), 3, b=4, a=5)
         assert made(6, b=7) == functools.partial(functools.partial(f, 1, a=2), 3, b=4, a=5)(6, b=7)
         assert made.func is f and made.args == (1, 3) and made.keywords == {"a": 5, "b": 4}
-    ours = STAND_INS[functools.partial](f, 1, a=2)
+    ours = MODELLED_TYPES[functools.partial](f, 1, a=2)
     again = rebuilt(functools.partial, ours)
     assert again(3, a=4) == f(1, 3, a=4) and again.keywords is ours.keywords
     same(functools.partial, 1)
@@ -609,8 +609,8 @@ def test_registry_is_consistent() -> None:
         assert callable(body) and polyfills.ORIGINALS[body] is not None, original
         if isinstance(body, types.FunctionType):
             assert polyfills.is_polyfill(body.__code__)
-    assert not STAND_INS.keys() & POLYFILLS.keys()
-    for cls in STAND_INS.values():
+    assert not MODELLED_TYPES.keys() & POLYFILLS.keys()
+    for cls in MODELLED_TYPES.values():
         assert callable(cls.make) and all(isinstance(name, str) for name in cls.state)
         assert not hasattr(cls, "read") or set(cls.read) == set(cls.state)
     with pytest.raises(ValueError, match="two polyfills"):

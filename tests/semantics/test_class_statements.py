@@ -732,7 +732,7 @@ def test_bases_are_guarded() -> None:
     assert torch.equal(fast(x), torch.full((2,), 2.0))
 
 
-def test_a_base_forgets_twins() -> None:
+def test_a_base_forgets_proxy_classes() -> None:
     """What tracing makes for itself is not found among a base's subclasses."""
     class Base:
         pass

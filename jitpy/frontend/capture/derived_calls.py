@@ -276,7 +276,7 @@ def _is_programs_own(fn: Any) -> bool:
         ("aten.", "prims.", "prim."))
 
 
-#: Bytes of stand-ins that are materialised to find eager's own error.
+#: Bytes of fakes that are materialised to find eager's own error.
 _ZEROS_LIMIT = 1 << 26
 
 

@@ -31,7 +31,7 @@ from .traced import Uncapturable
 _META = torch.device("meta")
 _aten = torch.ops.aten
 
-#: Stand-ins above this size are not materialised when an op without a meta kernel is run on zeros.
+#: Fakes above this size are not materialised when an op without a meta kernel is run on zeros.
 _REAL_LIMIT = 1 << 24
 
 

@@ -142,15 +142,15 @@ def check_traced_numbers(builder: GraphBuilder, overload: Any, args: tuple[Any, 
 
 def _refuses(overload: Any, args: Any, kwargs: Any, number: TracedScalar, instead: float) -> bool:
     """Whether torch refuses a call with another number in place of this one."""
-    def stand_in(value: Any) -> Any:
+    def fake(value: Any) -> Any:
         if type(value) is TracedTensor:
             return value.dtype, (2,) * value.ndim
         if type(value) is TracedScalar:
             return instead if value is number else value.kind(1)
-        return tuple(map(stand_in, value)) if isinstance(value, (tuple, list)) else value
+        return tuple(map(fake, value)) if isinstance(value, (tuple, list)) else value
 
     try:
-        error = _error(overload, stand_in(args), tuple((name, stand_in(value)) for name, value in kwargs.items()))
+        error = _error(overload, fake(args), tuple((name, fake(value)) for name, value in kwargs.items()))
     except TypeError:  # something that has no hash
         return True
     return error is not None
@@ -278,8 +278,8 @@ def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused
     tells their sizes; another error is returned."""
     sizes = {a.name: a.name in _LENGTHS or str(a.type) in _LISTS and not _NAMING.fullmatch(a.name)
              for a in overload._schema.arguments}
-    given = tuple(_stand_in(a, is_size, env) for a, is_size in zip(args, sizes.values(), strict=False))
-    named = tuple((name, _stand_in(a, sizes.get(name, False), env)) for name, a in kwargs.items())
+    given = tuple(_fake(a, is_size, env) for a, is_size in zip(args, sizes.values(), strict=False))
+    named = tuple((name, _fake(a, sizes.get(name, False), env)) for name, a in kwargs.items())
     try:
         error = _error(overload, given, named)
     except TypeError:  # something that has no hash
@@ -309,14 +309,14 @@ def _numbers(values: Iterable[Any]) -> Iterator[Any]:
     return (v for v in values if type(v) is int or type(v) is float or type(v) is complex)
 
 
-def _stand_in(value: Any, is_size: bool, env: SizeEnv | None) -> Any:
+def _fake(value: Any, is_size: bool, env: SizeEnv | None) -> Any:
     """An argument by dtype and shape; without its sizes where no `env` tells them."""
     if type(value) is Node:
         if type(value.spec) is not TensorSpec:
             return 1
         return value.spec.dtype, (2,) * value.spec.ndim if env is None else tuple(env.hints(value.spec.shape))
     if isinstance(value, (tuple, list)):
-        return (2,) * len(value) if is_size and env is None else tuple(_stand_in(v, False, env) for v in value)
+        return (2,) * len(value) if is_size and env is None else tuple(_fake(v, False, env) for v in value)
     if is_size and env is None and type(value) is int:
         return 2
     if isinstance(value, sympy.Basic):

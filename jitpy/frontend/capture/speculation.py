@@ -126,7 +126,7 @@ class Speculation:
         #: assumption
         self._copies: tuple[tuple[TracedTensor, tuple[tuple[Storage, int], ...], Assumption], ...] = ()
         #: what stands for a gradient, or for what was saved, while a `backward` of the program's is traced
-        self.stand_ins: set[TracedTensor] = set()
+        self.placeholders: set[TracedTensor] = set()
         #: nodes of leaves to which passes have gone whose gradients have a history
         self.differentiated: set[Node] = set()
         #: whether a hook of a pass is running
@@ -201,7 +201,7 @@ class Speculation:
     def check_identity(self, tensor: TracedTensor) -> None:
         """The program asks which object a tensor is. Raises where that may be another one in eager: a gradient that
         passes are given, or that is passed on as it is."""
-        if tensor in self.stand_ins:
+        if tensor in self.placeholders:
             raise GraphBreak("autograd", "identity of a tensor that a backward pass is given")
         for other, assumption in (*self._shared, *((copy, assumption) for copy, _, assumption in self._copies)):
             if other is tensor:

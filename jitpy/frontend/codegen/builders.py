@@ -25,12 +25,12 @@ from ..values import (
     FunctionValue,
     ListValue,
     MethodValue,
+    ModelledValue,
     ObjectValue,
     RangeValue,
     ScalarValue,
     SetValue,
     SliceValue,
-    StandInValue,
     SuperValue,
     SymValue,
     TensorValue,
@@ -103,15 +103,15 @@ def _set(emitter: Emitter, value: SetValue) -> None:
 
     def comes_out(listed: Iterable[Any]) -> bool:
         """Whether a set of what is listed has the order of this one; nobody's `__eq__` is asked."""
-        return list(map(id, value.cls(listed))) == list(map(id, value.twin))
+        return list(map(id, value.cls(listed))) == list(map(id, value.mirror))
 
-    order = added = list(value.twin)
+    order = added = list(value.mirror)
     plain = value.cls in (set, frozenset)
     if plain and not comes_out(order) and comes_out(value.items):
         added = order = list(value.items)
     if plain and not comes_out(order) and all(isinstance(v, ConstValue) for v in value.items.values()):
-        twin = value.twin.copy()  # a history that listing its elements does not tell
-        emitter.call(value.cls.copy, lambda: emitter.const(twin))
+        mirror = value.mirror.copy()  # a history that listing its elements does not tell
+        emitter.call(value.cls.copy, lambda: emitter.const(mirror))
     elif plain:
         emitter.call(value.cls, items)
     else:
@@ -143,8 +143,8 @@ def _boxed(emitter: Emitter, value: BoxedValue) -> None:
     emitter.fill_attrs(value)
 
 
-@builds(StandInValue)
-def _stand_in(emitter: Emitter, value: StandInValue) -> None:
+@builds(ModelledValue)
+def _modelled(emitter: Emitter, value: ModelledValue) -> None:
     fill = getattr(value.body, "fill", None)
     if fill is None:
         emitter.call(lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls),
@@ -153,17 +153,17 @@ def _stand_in(emitter: Emitter, value: StandInValue) -> None:
     else:
         emitter.call(lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls))
         emitter.remember(value)
-        fill_stand_in(emitter, value)
+        fill_modelled(emitter, value)
     emitter.fill_attrs(value)
 
 
-def fill_stand_in(emitter: Emitter, value: StandInValue) -> None:
+def fill_modelled(emitter: Emitter, value: ModelledValue) -> None:
     """Fill an object that exists with what tracing knows of its hidden state."""
     emitter.call(lambda: emitter.const(value.body.fill), later(emitter.load, value), *_hidden(emitter, value))
     emitter.emit("POP_TOP")
 
 
-def _hidden(emitter: Emitter, value: StandInValue) -> list[Callable[[], None]]:
+def _hidden(emitter: Emitter, value: ModelledValue) -> list[Callable[[], None]]:
     return [later(emitter.load, value.hidden[name]) for name in value.body.state]
 
 

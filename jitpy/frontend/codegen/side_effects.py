@@ -14,13 +14,13 @@ from ..values import (
     DictValue,
     ListValue,
     Missing,
+    ModelledValue,
     ObjectValue,
     SetValue,
-    StandInValue,
     TensorValue,
     Value,
 )
-from .builders import fill_stand_in
+from .builders import fill_modelled
 from .frame_code import Emitter, later
 
 
@@ -48,8 +48,8 @@ def replay(emitter: Emitter) -> None:
             else:
                 emitter.load(value)
                 emitter.emit("DELETE_ATTR", "cell_contents")
-        elif isinstance(value, StandInValue):
-            _replay_stand_in(emitter, value)
+        elif isinstance(value, ModelledValue):
+            _replay_modelled(emitter, value)
         elif isinstance(value, ClassWrites):
             _replay_class(emitter, value)
         elif isinstance(value, TensorValue):
@@ -80,10 +80,10 @@ def _replay_list(emitter: Emitter, value: ListValue) -> None:
         _replay_calls(emitter, value, value.log, lambda method: getattr(list, method))
 
 
-def _replay_stand_in(emitter: Emitter, value: StandInValue) -> None:
+def _replay_modelled(emitter: Emitter, value: ModelledValue) -> None:
     lists = [hidden for hidden in value.hidden.values() if isinstance(hidden, ListValue) and hidden.owner is value]
     if value.dirty or any(hidden.dirty for hidden in lists):
-        fill_stand_in(emitter, value)
+        fill_modelled(emitter, value)
     else:
         for hidden in lists:
             _replay_calls(emitter, value, hidden.log, value.body.changes.__getitem__)

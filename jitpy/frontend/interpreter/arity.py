@@ -101,14 +101,14 @@ _UNTOLD: dict[Any, tuple[Callable[..., Any], ...]] = {
 }
 
 
-def twin_of(fn: FunctionValue, defaults: int, kwdefaults: Iterable[str]) -> types.FunctionType:
+def bodiless(fn: FunctionValue, defaults: int, kwdefaults: Iterable[str]) -> types.FunctionType:
     """A real function with the parameters of another one, that does nothing."""
     code = fn.code.replace(co_code=_RETURN_NONE, co_flags=fn.code.co_flags & ~inspect.CO_GENERATOR,
                            co_exceptiontable=b"", co_freevars=(), co_cellvars=(), co_consts=(None,), co_stacksize=10)
-    twin = types.FunctionType(code, {}, fn.name, (None,) * defaults or None)
-    twin.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
-    twin.__qualname__ = fn.qualname
-    return twin
+    probe = types.FunctionType(code, {}, fn.name, (None,) * defaults or None)
+    probe.__kwdefaults__ = dict.fromkeys(kwdefaults) or None
+    probe.__qualname__ = fn.qualname
+    return probe
 
 
 _RETURN_NONE = (lambda: None).__code__.co_code

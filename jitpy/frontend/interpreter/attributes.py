@@ -20,7 +20,7 @@ from ..models.builtins.exception_state import state_names
 from ..models.builtins.modelled_types import store_hidden
 from ..models.builtins.thread_locals import attributes_of_local, is_local
 from ..models.tensors import torch_objects as tensor_values
-from ..polyfills import STAND_IN_ORIGINALS, STAND_INS, construct
+from ..polyfills import MODELLED_ORIGINALS, MODELLED_TYPES, construct
 from ..values import (
     DELETED,
     UNBOUND,
@@ -37,12 +37,12 @@ from ..values import (
     GeneratorValue,
     Interpreter,
     MethodValue,
+    ModelledValue,
     ObjectValue,
     PyValue,
     RangeValue,
     ScalarValue,
     SliceValue,
-    StandInValue,
     SuperValue,
     SymValue,
     TensorValue,
@@ -111,7 +111,7 @@ def find_attr(interp: Interpreter, value: Value, name: str) -> Any:
         return load_array_attr(interp, value, name)
     elif isinstance(value, TensorValue):
         return _load_tensor_attr(interp, value, name)
-    elif isinstance(value, StandInValue) and name in value.hidden and interp.in_polyfill():
+    elif isinstance(value, ModelledValue) and name in value.hidden and interp.in_polyfill():
         return value.hidden[name]
     cls = value.cls
     getattribute = interp.context.class_lookup(cls, "__getattribute__")
@@ -266,7 +266,7 @@ def _descriptor_get(interp: Interpreter, descr: Any, value: Value | None, owner:
     if kind is ClassWrites:
         return context.class_item(owner, name)
     if kind is types.FunctionType:
-        original = STAND_IN_ORIGINALS.get(descr)
+        original = MODELLED_ORIGINALS.get(descr)
         if original is not None:
             return context.const_object(original) if value is None else BuiltinMethodValue(original, value)
         func = context.const_object(descr)
@@ -325,11 +325,11 @@ def _descriptor_get(interp: Interpreter, descr: Any, value: Value | None, owner:
 
 
 def _is_hidden(value: Value | None, descriptor: Any) -> bool:
-    """Whether a descriptor is that of a C type for the state which the methods of its stand-in see; a subclass may have
+    """Whether a descriptor is that of a C type for the state which its model's methods see; a subclass may have
     an attribute of that name besides."""
-    if not isinstance(value, StandInValue) or descriptor.__name__ not in value.hidden:
+    if not isinstance(value, ModelledValue) or descriptor.__name__ not in value.hidden:
         return False
-    return STAND_INS.get(descriptor.__objclass__) is value.body
+    return MODELLED_TYPES.get(descriptor.__objclass__) is value.body
 
 
 def _is_of_c_exception(value: Value, descriptor: Any) -> bool:
@@ -640,7 +640,7 @@ def store_attr(interp: Interpreter, value: Value, name: str, new: Value) -> Any:
             context.dict_set(attributes_of_local(context, value), name, new, const(name))
             return None
         raise unsupported(value, f".{name} = ...")
-    if isinstance(value, StandInValue) and name in value.body.state and interp.in_polyfill():
+    if isinstance(value, ModelledValue) and name in value.body.state and interp.in_polyfill():
         store_hidden(interp, value, name, new)
         return None
     setter = context.class_lookup(value.cls, "__setattr__")

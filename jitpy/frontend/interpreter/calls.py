@@ -32,7 +32,7 @@ from ..capture.graph_effects import may_handle
 from ..codegen.resume import is_plain
 from ..guards.guard_set import MISSING
 from ..models.arrays.array_values import ArrayValue, is_array, is_number
-from ..models.builtins.modelled_types import make_stand_in, original_type
+from ..models.builtins.modelled_types import make_modelled, original_type
 from ..models.builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
 from ..models.tensors.compiler_controls import (
     call_marked,
@@ -47,7 +47,7 @@ from ..models.tensors.state import torch_state_functions
 from ..models.tensors.tensor_calls import is_user_op, writes
 from ..models.tensors.tensor_flags import count_of
 from ..models.tensors.torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_skipped
-from ..polyfills import ITERATOR_TYPES, ORIGINALS, POLYFILLS, STAND_IN_ORIGINALS, STAND_INS, give_up, is_polyfill
+from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, MODELLED_TYPES, ORIGINALS, POLYFILLS, give_up, is_polyfill
 from ..polyfills.classes import call_type
 from ..values import (
     CONST_TYPES,
@@ -72,7 +72,7 @@ from ..values import (
     type_name,
     unsupported,
 )
-from .arity import accepts, twin_of
+from .arity import accepts, bodiless
 from .callees import BUILTINS, CALLS_OF, CODE_MODELS, WRAPPED, builtin
 from .constant_folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
 from .frame import PUSHED, Frame
@@ -477,8 +477,8 @@ def call_class(interp: Interpreter, fn: PyValue, cls: type, args: list[Value], k
     if drawing is not None:
         return drawing(interp, args, kwargs)
     cls = original_type(cls) or cls
-    if cls in STAND_INS:
-        return make_stand_in(interp, cls, args, kwargs)
+    if cls in MODELLED_TYPES:
+        return make_modelled(interp, cls, args, kwargs)
     body = POLYFILLS.get(cls)
     if body is not None:
         return call(interp, context.const_object(body), args, kwargs)
@@ -518,7 +518,7 @@ def instantiate(interp: Interpreter, fn: PyValue, cls: type, args: list[Value], 
     if cls.__flags__ & (1 << 20):  # abstract
         raise GraphBreak("unsupported_call", f"abstract class {cls.__name__}")
     made = allocate(interp, cls, new, args, kwargs)
-    if init in STAND_IN_ORIGINALS:
+    if init in MODELLED_ORIGINALS:
         interp.call_sync(context.const_object(init), [made, *args], kwargs)
         return made
     if isinstance(init, types.FunctionType):
@@ -711,9 +711,9 @@ def bad_arguments(interp: Interpreter, fn: FunctionValue, args: list[Value], kwa
         return GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")  # in C's words
     defaults, kwdefaults = function_defaults(interp.context, fn)
     fn.settle()  # its name is in the message
-    twin = twin_of(fn, len(defaults), kwdefaults)
+    probe = bodiless(fn, len(defaults), kwdefaults)
     try:
-        twin(*(None for _ in args), **dict.fromkeys(kwargs))
+        probe(*(None for _ in args), **dict.fromkeys(kwargs))
     except TypeError as error:
         return interp.raise_real(error)
     return GraphBreak("unsupported_call", f"arguments of {fn.describe()}")

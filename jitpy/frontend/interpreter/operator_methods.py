@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..guards.guard_set import MISSING
-from ..polyfills import STAND_IN_ORIGINALS
+from ..polyfills import MODELLED_ORIGINALS
 from ..values import (
     ConstValue,
     ListValue,
@@ -86,7 +86,7 @@ class Names:
 def by_program(found: Any) -> bool:
     """Whether what a class has under a name is Python's rather than C's."""
     return found is not MISSING and type(found) not in _C_METHODS and not (
-        isinstance(found, types.FunctionType) and found in STAND_IN_ORIGINALS)
+        isinstance(found, types.FunctionType) and found in MODELLED_ORIGINALS)
 
 
 def asks_program(context: TraceContext, names: Names, a: Value, b: Value) -> bool:

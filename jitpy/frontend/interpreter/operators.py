@@ -35,13 +35,13 @@ from ..values import (
     Interpreter,
     ListValue,
     MethodValue,
+    ModelledValue,
     ObjectValue,
     PyValue,
     RangeValue,
     ScalarValue,
     SetValue,
     SliceValue,
-    StandInValue,
     SymValue,
     TensorValue,
     TracebackValue,
@@ -351,7 +351,7 @@ def _refuse(value: Value) -> Any:
 def _operate(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Any:
     """An operator by the data model: the slots of both classes in turn, methods in Python among them."""
     context = interp.context
-    if any(isinstance(x, TensorValue) and isinstance(y, StandInValue) for x, y in ((a, b), (b, a))):
+    if any(isinstance(x, TensorValue) and isinstance(y, ModelledValue) for x, y in ((a, b), (b, a))):
         raise unsupported(a, f"operator {SYMBOLS[name]}")  # C knows what a tensor makes of it
     names = _names(name, inplace)
     symbol = f"{SYMBOLS[name].split()[0]}=" if inplace else SYMBOLS[name]

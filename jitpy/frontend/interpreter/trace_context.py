@@ -55,12 +55,12 @@ from ..models.builtins.growing import (
     is_symbolic,
     plain_set,
 )
-from ..models.builtins.modelled_types import wrap_stand_in
+from ..models.builtins.modelled_types import wrap_modelled
 from ..models.builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from ..models.builtins.symbolic_text import TextValue, known_part
 from ..models.tensors.compiler_controls import size_marks
 from ..models.tensors.known_numbers import float_input
-from ..polyfills import STAND_IN_METHODS
+from ..polyfills import MODELLED_METHODS
 from ..values import (
     CONST_TYPES,
     DELETED,
@@ -140,7 +140,7 @@ class TraceContext:
         self._not_registered: NotRegistered | None = None
         #: what the program makes as real objects while it is traced, and what they hold: see `local_classes.py`
         self.made: dict[int, Value] = {}
-        self.stand_ins: dict[int, Any] = {}
+        self.proxies: dict[int, Any] = {}
         #: values with changes to write back, in the order of their first change
         self.dirty: list[Value] = []
         self._dirty_ids: set[int] = set()
@@ -235,7 +235,7 @@ class TraceContext:
                 return self.class_writes[holder]
             if holder is not owner:  # which is rid of it
                 return self.class_lookup(holder, name)
-        return STAND_IN_METHODS.get(found, found) if type(found) in _C_METHODS else found
+        return MODELLED_METHODS.get(found, found) if type(found) in _C_METHODS else found
 
     def _is_written(self, owner: type, name: str) -> bool:
         writes = self.class_writes.get(owner)
@@ -505,9 +505,9 @@ class TraceContext:
             value = ExceptionValue(cls, [], source, obj)
             value.args = [self.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
             return self._with_attrs(value, obj)
-        stand_in = wrap_stand_in(self, obj, cls, source)
-        if stand_in is not None:
-            return self._with_attrs(stand_in, obj)
+        modelled = wrap_modelled(self, obj, cls, source)
+        if modelled is not None:
+            return self._with_attrs(modelled, obj)
         if is_plain_class(cls):
             return self._with_attrs(ObjectValue(cls, source, obj), obj)
         if issubclass(cls, PLAIN_TYPES):

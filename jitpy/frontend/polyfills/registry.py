@@ -37,15 +37,15 @@ ITERATOR_TYPES: set[Any] = set()
 #:           it can hold itself
 #: `fill`    `fill(real, *state)` sets the state of a real object, a new or an old one
 #: `changes` for a hidden list: method of list -> the function that does the same to a real object
-STAND_INS: dict[type, Any] = {}
+MODELLED_TYPES: dict[type, Any] = {}
 
 #: C method -> the function that stands for it wherever its class is asked for the method (operators too), and back.
-STAND_IN_METHODS: dict[Any, types.FunctionType] = {}
-STAND_IN_ORIGINALS: dict[types.FunctionType, Any] = {}
+MODELLED_METHODS: dict[Any, types.FunctionType] = {}
+MODELLED_ORIGINALS: dict[types.FunctionType, Any] = {}
 
 
 class Items(property):
-    """Reads the items of a container for a stand-in's hidden list, as a tuple."""
+    """Reads the items of a container for a modelled instance's hidden list, as a tuple."""
 
 
 _CODES: set[types.CodeType] = set()
@@ -64,7 +64,7 @@ def substitute(*originals: Any, iterator: bool = False) -> Callable[[Body], Body
     """
 
     def register(body: Body) -> Body:
-        table = STAND_INS if isinstance(body, type) else POLYFILLS
+        table = MODELLED_TYPES if isinstance(body, type) else POLYFILLS
         for original in originals:
             if original in table:
                 raise ValueError(f"two polyfills for {original!r}")
@@ -73,8 +73,8 @@ def substitute(*originals: Any, iterator: bool = False) -> Callable[[Body], Body
             if iterator:
                 ITERATOR_TYPES.add(original)
             if getattr(original, "__objclass__", None) in _ANSWERED_BY_BODIES and original.__name__ in _OPERATORS:
-                STAND_IN_METHODS[original] = body  # type: ignore[assignment]
-                STAND_IN_ORIGINALS.setdefault(body, original)  # type: ignore[arg-type]
+                MODELLED_METHODS[original] = body  # type: ignore[assignment]
+                MODELLED_ORIGINALS.setdefault(body, original)  # type: ignore[arg-type]
         if isinstance(body, types.FunctionType):
             _CODES.add(body.__code__)
         else:
@@ -88,20 +88,20 @@ def _register_methods(original: Any, body: Any) -> None:
     for name, function in vars(body).items():
         method = vars(original).get(name)
         if isinstance(function, types.FunctionType) and isinstance(method, _C_METHODS):
-            POLYFILLS[method] = STAND_IN_METHODS[method] = function
+            POLYFILLS[method] = MODELLED_METHODS[method] = function
             ORIGINALS.setdefault(function, method)
-            STAND_IN_ORIGINALS.setdefault(function, method)
+            MODELLED_ORIGINALS.setdefault(function, method)
             _CODES.add(function.__code__)
 
 
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-def stand_in_of(cls: type) -> Any:
+def model_of(cls: type) -> Any:
     """The class that stands for a type or its nearest base that has one, or None."""
     for base in cls.__mro__:
-        if base in STAND_INS:
-            return STAND_INS[base]
+        if base in MODELLED_TYPES:
+            return MODELLED_TYPES[base]
     return None
 
 

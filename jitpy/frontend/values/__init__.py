@@ -29,7 +29,7 @@ from .function import (
     WrittenFunctionValue,
 )
 from .hook_number import HookNumberValue, has_hook_numbers
-from .instance import BoxedValue, ObjectValue, StandInValue
+from .instance import BoxedValue, ModelledValue, ObjectValue
 from .iterator import Exhausted, GeneratorValue, IteratorValue
 from .list import ListValue
 from .number import ScalarValue, SymValue
@@ -77,7 +77,7 @@ __all__ = [
     "ScalarValue",
     "SetValue",
     "SliceValue",
-    "StandInValue",
+    "ModelledValue",
     "SuperValue",
     "SymValue",
     "TRUE",

@@ -11,15 +11,16 @@ from .opaque import PyValue
 
 
 class ClassValue(PyValue):
-    """A class that the traced program made. `obj` is its twin: see `models/builtins/local_classes.py`; `names` are the
-    keys of
-    the namespace that it was made of. `before` is what the twin had before the functions in `completions` added more,
-    where that is not known by name."""
+    """A class that the traced program made. `obj` is its proxy class (see `models/builtins/local_classes.py`).
+
+    `names` are the keys of the namespace that it was made of. `before` is what the proxy class had before the functions
+    in `completions` added more, where that is not known by name.
+    """
 
     __slots__ = ("before", "completions", "names")
 
-    def __init__(self, twin: type, names: tuple[str, ...]) -> None:
-        super().__init__(twin)
+    def __init__(self, proxy: type, names: tuple[str, ...]) -> None:
+        super().__init__(proxy)
         self.names = names
         self.before: dict[str, Any] | None = None
         #: functions called on the class once it was made -> the attributes that they set
@@ -31,9 +32,9 @@ class NamedTupleClassValue(ClassValue):
 
     __slots__ = ("arguments", "defaults")
 
-    def __init__(self, twin: type, arguments: Value, defaults: Value) -> None:
-        super().__init__(twin, ())
-        self.before = dict(vars(twin))
+    def __init__(self, proxy: type, arguments: Value, defaults: Value) -> None:
+        super().__init__(proxy, ())
+        self.before = dict(vars(proxy))
         self.arguments = arguments
         self.defaults = defaults
 
@@ -51,7 +52,7 @@ class ClassWrites(Value):
 
 
 class DescriptorValue(PyValue):
-    """A property, staticmethod or classmethod that the traced program made; `obj` is one of stand-ins."""
+    """A property, staticmethod or classmethod that the traced program made; `obj` is one made of proxies."""
 
     __slots__ = ("args",)
 

@@ -24,7 +24,7 @@ class ObjectValue(Value):
         self.dirty_slots: dict[Any, bool] | None = None
 
 
-class StandInValue(ObjectValue):
+class ModelledValue(ObjectValue):
     """An instance of a C type whose methods tracing knows from a Python class, `body` (see `polyfills/registry.py`).
 
     `hidden` is the state that only the methods of `body` see. `dirty` says that it has to be written back.

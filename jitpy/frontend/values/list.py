@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..guards.source import Source
-from .instance import ObjectValue, StandInValue
+from .instance import ModelledValue, ObjectValue
 
 
 class ListValue(ObjectValue):
-    """A list or an instance of a subclass. `owner` is the stand-in whose hidden list this is.
+    """A list or an instance of a subclass. `owner` is the modelled instance whose hidden list this is.
 
     `unread` stands for the items of a list from outside until all are asked for (see `models/builtins/growing.py`).
     `log` has
@@ -25,7 +25,7 @@ class ListValue(ObjectValue):
         self.unread = unread
         self.dirty = False
         self.log: list[tuple[str, tuple[Any, ...]]] = []
-        self.owner: StandInValue | None = None
+        self.owner: ModelledValue | None = None
 
     @property
     def items(self) -> list[Any]:

@@ -10,12 +10,12 @@ from .instance import ObjectValue
 
 
 class SetValue(ObjectValue):
-    """A set or frozenset: key -> Value of the element. `twin` is a real set of the keys, in the order that the real one
-    has; `log` lists the changes of one from outside: (method of set, type of the operand, its items). `unread` stands
-    for the items of one from outside until all are asked for.
+    """A set or frozenset: key -> Value of the element. `mirror` is a real set of the keys, in the order that the real
+    one has; `log` lists the changes of one from outside: (method of set, type of the operand, its items). `unread`
+    stands for the items of one from outside until all are asked for.
     """
 
-    __slots__ = ("_items", "_twin", "exact", "log", "same", "unread")
+    __slots__ = ("_items", "_mirror", "exact", "log", "same", "unread")
 
     def __init__(self, items: dict[Any, Value] | None, source: Source | None = None, cls: type = set,
                  real: Any = None) -> None:
@@ -23,9 +23,9 @@ class SetValue(ObjectValue):
         self._items = items
         self.unread: Any = None
         self.log: list[tuple[str, type, list[Value]]] = []
-        self.exact = True  # whether the twin's order is sure to be the real one's
+        self.exact = True  # whether the mirror's order is sure to be the real one's
         self.same: Any = None  # the guard predicate of a set from outside
-        self._twin: Any = real if type(real) in (set, frozenset) else None
+        self._mirror: Any = real if type(real) in (set, frozenset) else None
 
     @property
     def items(self) -> dict[Any, Value]:
@@ -39,25 +39,25 @@ class SetValue(ObjectValue):
         self.unread = None
 
     @property
-    def twin(self) -> Any:
+    def mirror(self) -> Any:
         if self._items is None:
             self.unread.read_all(self)
-        if self._twin is None:
+        if self._mirror is None:
             kind = frozenset if issubclass(self.cls, frozenset) else set
-            self._twin = kind(self.items)
+            self._mirror = kind(self.items)
             if self.real is not None:
-                self.exact = list(self._twin) == list(kind.__iter__(self.real))
-        return self._twin
+                self.exact = list(self._mirror) == list(kind.__iter__(self.real))
+        return self._mirror
 
-    @twin.setter
-    def twin(self, twin: Any) -> None:
-        self._twin = twin
+    @mirror.setter
+    def mirror(self, mirror: Any) -> None:
+        self._mirror = mirror
 
-    def own_twin(self) -> Any:
-        """The twin, to be changed."""
+    def own_mirror(self) -> Any:
+        """The mirror, to be changed."""
         if self._items is None:
             self.unread.read_all(self)
-        if self._twin is self.real and self.real is not None:
-            self._twin = set(self.real)
-            self.exact = set.__sizeof__(self._twin) == set.__sizeof__(self.real) and list(self._twin) == list(self.real)
-        return self.twin
+        if self._mirror is self.real and self.real is not None:
+            mirror = self._mirror = set(self.real)
+            self.exact = set.__sizeof__(mirror) == set.__sizeof__(self.real) and list(mirror) == list(self.real)
+        return self.mirror

@@ -1,7 +1,7 @@
 """Calls of numpy while tracing: each becomes torch calls on the tensors of the arrays.
 
 What a call returns (an array or a scalar, its dtype, its layout, whether it looks at an operand's memory) is numpy's
-own answer: the function is called on stand-ins of the same types and layouts. `polyfills/arrays.py` says how torch
+own answer: the function is called on fakes of the same types and layouts. `polyfills/arrays.py` says how torch
 computes the numbers. Where the two cannot be brought together, or numpy itself refuses, the graph breaks.
 """
 
@@ -101,7 +101,7 @@ def constant_array(interp: Interpreter, array: Any) -> Value:
 # -- numpy's own answer ---------------------------------------------------------------------------------------
 
 
-def stand_in_for(interp: Interpreter, value: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Any:
+def fake_of(interp: Interpreter, value: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Any:
     """A real object with the type and layout of what a Value stands for; `made` keeps those of arrays."""
     value = interp.context.force(value)
     if isinstance(value, ConstValue):
@@ -115,12 +115,12 @@ def stand_in_for(interp: Interpreter, value: Any, made: dict[int, tuple[ArrayVal
             made[id(value)] = value, _array_like(interp, value)
         return made[id(value)][1]
     if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list, torch.Size):
-        items = [stand_in_for(interp, item, made) for item in value.items]
+        items = [fake_of(interp, item, made) for item in value.items]
         return items if isinstance(value, ListValue) else tuple(items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: stand_in_for(interp, item, made) for key, item in interp.context.plain_items(value)}
+        return {key: fake_of(interp, item, made) for key, item in interp.context.plain_items(value)}
     if isinstance(value, SliceValue):
-        return slice(*(stand_in_for(interp, part, made) for part in (value.start, value.stop, value.step)))
+        return slice(*(fake_of(interp, part, made) for part in (value.start, value.stop, value.step)))
     if isinstance(value, RangeValue):
         return range(*(as_int(interp, part, "range()") for part in (value.start, value.stop, value.step)))
     if isinstance(value, PyValue) and (is_number(value.obj) or isinstance(value.obj, type)):
@@ -141,7 +141,7 @@ def _array_like(interp: Interpreter, value: ArrayValue) -> Any:
 
 
 def asked(interp: Interpreter, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Numpy's answer on stand-ins; what it refuses, it may refuse itself."""
+    """Numpy's answer on fakes; what it refuses, it may refuse itself."""
     if not errors_are_silent(np):
         raise refuse(f"{what} where floating-point errors raise")
     interp.context.guards.add(constant(np, "numpy"), "python", errors_are_silent, "numpy")
@@ -167,17 +167,17 @@ def conform(interp: Interpreter, what: str, result: Value, answer: Any,
         return TupleValue(parts) if isinstance(answer, tuple) else ListValue(parts)
     if not isinstance(result, TensorValue) or not (is_number(answer) or type(answer) is np.ndarray):
         raise refuse(f"{what}, which returns a {type(answer).__name__}")
-    for operand, stand_in in made.values():
-        if answer is stand_in and not operand.is_scalar:
+    for operand, fake in made.values():
+        if answer is fake and not operand.is_scalar:
             return operand
     sizes, spec = interp.builder.sizes, result.traced.spec
     if spec.dtype is not TORCH_DTYPES.get(answer.dtype) or sizes.hints(spec.shape) != answer.shape:
         raise refuse(f"{what}, of which torch makes another shape or type")
-    shared = [operand for operand, stand_in in made.values() if not operand.is_scalar
-              and not is_number(answer) and np.may_share_memory(answer, stand_in)]
+    shared = [operand for operand, fake in made.values() if not operand.is_scalar
+              and not is_number(answer) and np.may_share_memory(answer, fake)]
     if shared:
-        stand_in = made[id(shared[0])][1]
-        _check_view(interp, what, result, answer, shared[0], stand_in)
+        fake = made[id(shared[0])][1]
+        _check_view(interp, what, result, answer, shared[0], fake)
         return ArrayValue(_alias(interp, result.traced), np.ndarray)
     if any(result.traced.storage is operand.traced.storage for operand, _ in made.values()) or result.traced.chain:
         result = interp.context.tensor_value(_called(interp, torch.Tensor.clone, [result]).traced)
@@ -200,10 +200,10 @@ def _moving(shape: Any, strides: Any) -> list[Any]:
 
 
 def _check_view(interp: Interpreter, what: str, result: TensorValue, answer: Any, operand: ArrayValue,
-                stand_in: Any) -> None:
+                fake: Any) -> None:
     """The tensor looks at the operand's memory just as numpy's array does."""
     sizes, spec, base = interp.builder.sizes, result.traced.spec, operand.traced.spec
-    start = answer.__array_interface__["data"][0] - stand_in.__array_interface__["data"][0]
+    start = answer.__array_interface__["data"][0] - fake.__array_interface__["data"][0]
     strides = [step * answer.itemsize for step in sizes.hints(spec.stride)]
     offset = (sizes.hint(spec.offset) - sizes.hint(base.offset)) * answer.itemsize
     if not answer.flags.writeable or result.traced.storage is not operand.traced.storage or offset != start and \
@@ -302,8 +302,8 @@ def call_array_function(
     if folded is not None:
         return folded
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    answer = asked(interp, what, function, *(stand_in_for(interp, a, made) for a in args),
-                    **{k: stand_in_for(interp, v, made) for k, v in kwargs.items()})
+    answer = asked(interp, what, function, *(fake_of(interp, a, made) for a in args),
+                    **{k: fake_of(interp, v, made) for k, v in kwargs.items()})
     named = dict(kwargs)
     out = named.pop("out", None)
     for name in ("dtype", "order", "casting"):
@@ -416,12 +416,12 @@ def call_ufunc(interp: Interpreter, ufunc: Any, args: list[Value], kwargs: dict[
         if folded is not None:
             return folded
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    stand_ins = [stand_in_for(interp, a, made) for a in args]
-    target = stand_in_for(interp, out, {}) if out is not None else None
-    answer = asked(interp, what, ufunc, *stand_ins, **options, **({} if target is None else {"out": target}))
+    fakes = [fake_of(interp, a, made) for a in args]
+    target = fake_of(interp, out, {}) if out is not None else None
+    answer = asked(interp, what, ufunc, *fakes, **options, **({} if target is None else {"out": target}))
     if not isinstance(answer, (np.ndarray, np.generic)):
         raise refuse(f"{what}, which returns a {type(answer).__name__}")
-    loop = _loop(what, ufunc, stand_ins, target, options)
+    loop = _loop(what, ufunc, fakes, target, options)
     check_kind(what, entry, *loop[: ufunc.nin])
     operands = [converted(interp, what, a, d, number=bool(i) and ufunc is not np.matmul and
                           ufunc.__name__ in _WITH_NUMBERS)

@@ -38,9 +38,9 @@ from .array_calls import (
     check_kind,
     conform,
     converted,
+    fake_of,
     own_copy,
     refuse,
-    stand_in_for,
     tensor_of,
     tensor_of_array,
     traced_body,
@@ -87,8 +87,8 @@ def _is_operand(value: Value, operands: tuple[Value, ...]) -> bool:
 def get_item(interp: Interpreter, array: ArrayValue, key: Value) -> Value:
     """`array[key]`: a view, a scalar, or what index arrays pick."""
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    stand_in, place = stand_in_for(interp, array, made), stand_in_for(interp, key, made)
-    answer = asked(interp, "ndarray.__getitem__", lambda a, k: a[k], stand_in, place)
+    fake, place = fake_of(interp, array, made), fake_of(interp, key, made)
+    answer = asked(interp, "ndarray.__getitem__", lambda a, k: a[k], fake, place)
     check_kind("ndarray.__getitem__", _ANY_KIND, array.dtype)
     if _is_place(array, key):
         result = traced_body(interp, arrays.picked, [tensor_of(interp, array), tensor_of(interp, key)])
@@ -105,8 +105,8 @@ def set_item(interp: Interpreter, array: ArrayValue, key: Value, new: Value) -> 
     if isinstance(new, (ListValue, TupleValue)):
         new = call_array_function(interp, np.array, FUNCTIONS["array"], [new], {})
     made: dict[int, tuple[ArrayValue, Any]] = {}
-    stand_in, place, value = (stand_in_for(interp, v, made) for v in (array, key, new))
-    asked(interp, "ndarray.__setitem__", lambda a, k, v: a.__setitem__(k, v), stand_in, place, value)
+    fake, place, value = (fake_of(interp, v, made) for v in (array, key, new))
+    asked(interp, "ndarray.__setitem__", lambda a, k, v: a.__setitem__(k, v), fake, place, value)
     if np.ndim(value) and any(isinstance(k, (np.ndarray, list)) for k in (place if type(place) is tuple else (place,))):
         raise refuse("ndarray.__setitem__ of several numbers at places that may be equal")
     tensor = own_copy(interp, array, converted(interp, "ndarray.__setitem__", new, array.dtype))
@@ -366,8 +366,8 @@ def _making(function: Any, value: Any) -> Any:
         if not any(isinstance(interp.context.force(v), SymValue) for v in sizes):
             return inner(interp, args, kwargs)
         made: dict[int, Any] = {}
-        answer = asked(interp, function.__name__, function, *(stand_in_for(interp, a, made) for a in args),
-                        **{k: stand_in_for(interp, v, made) for k, v in kwargs.items()})
+        answer = asked(interp, function.__name__, function, *(fake_of(interp, a, made) for a in args),
+                        **{k: fake_of(interp, v, made) for k, v in kwargs.items()})
         filled = const(value) if value is not None else args[1] if len(args) > 1 else NONE
         if answer.dtype not in TORCH_DTYPES or len(args) > place + 1 or not kwargs.keys() <= {"dtype"} or \
                 not isinstance(filled, ConstValue):
@@ -388,8 +388,8 @@ def _like(value: Any) -> Any:
                 len(args) > 2 + (value is None):
             raise refuse(f"numpy.{function.__name__} with such arguments")
         made: dict[int, Any] = {}
-        answer = asked(interp, function.__name__, function, *(stand_in_for(interp, a, made) for a in args),
-                        **{k: stand_in_for(interp, v, made) for k, v in kwargs.items()})
+        answer = asked(interp, function.__name__, function, *(fake_of(interp, a, made) for a in args),
+                        **{k: fake_of(interp, v, made) for k, v in kwargs.items()})
         if not isinstance(answer, np.ndarray) or answer.dtype not in TORCH_DTYPES:
             raise refuse(f"numpy.{function.__name__} of such an array")
         number = converted(interp, function.__name__, const(value) if value is not None else args[1], answer.dtype)
@@ -405,7 +405,7 @@ def _arange(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
     """`np.arange` of integers, one of them a symbol."""
     if not any(isinstance(a, SymValue) for a in args) or kwargs or not all(a.cls is int for a in args):
         return _fold_arange(interp, args, kwargs)
-    answer = asked(interp, "numpy.arange", np.arange, *(stand_in_for(interp, a, {}) for a in args))
+    answer = asked(interp, "numpy.arange", np.arange, *(fake_of(interp, a, {}) for a in args))
     bounds = [const(0), *args, const(1)] if len(args) == 1 else [*args, const(1)][:3]
     result = traced_body(interp, arrays.counted, [*bounds, const(TORCH_DTYPES[answer.dtype])])
     return conform(interp, "numpy.arange", result, answer, {})

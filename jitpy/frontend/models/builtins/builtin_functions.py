@@ -539,7 +539,7 @@ def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
         interp.context.guard(value.source, "python", _ShownAs(function, shown))
         return const(shown)
     if isinstance(value, SetValue) and value.source is None and found in (set.__repr__, frozenset.__repr__):
-        items = ", ".join(repr(interp.constant_of(value.items[key])) for key in value.twin)
+        items = ", ".join(repr(interp.constant_of(value.items[key])) for key in value.mirror)
         listed = f"{{{items}}}" if items else ""
         return const(listed if items and value.cls is set else f"{value.cls.__name__}({listed})")
     raise unsupported(value, f"{function.__name__}()")

@@ -22,11 +22,11 @@ from ...values import (
     FunctionValue,
     Interpreter,
     ListValue,
+    ModelledValue,
     ObjectValue,
     PyValue,
     ScalarValue,
     SetValue,
-    StandInValue,
     SymValue,
     TensorValue,
     TupleValue,
@@ -139,8 +139,8 @@ def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Valu
                                               None,
                                               value.cls)
         return result
-    if isinstance(value, StandInValue) and value.cls is collections.deque:
-        made = StandInValue(value.cls, value.body)
+    if isinstance(value, ModelledValue) and value.cls is collections.deque:
+        made = ModelledValue(value.cls, value.body)
         memo[id(value)] = made
         for name, hidden in value.hidden.items():
             made.hidden[name] = _deepcopy(interp, hidden, memo)

@@ -1,6 +1,6 @@
 """Dataclasses and named tuples that the traced program makes.
 
-The library writes the code of their methods. It does so for the twin (see `local_classes.py`) while tracing, so that
+The library writes the code of their methods. It does so for the proxy (see `local_classes.py`) while tracing, so that
 these methods can be traced, and for the class of each call at run time, where one is needed."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ...values import (
     const,
 )
 from .host_effects import caller
-from .local_classes import module_of_caller, stand_in
+from .local_classes import module_of_caller, proxy_of
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -55,22 +55,22 @@ def process_class(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         raise GraphBreak("local_class", "dataclass() of a class from outside writes the code of its methods")
     if flags["slots"]:
         raise GraphBreak("local_class", "dataclass(slots=True), which makes a second class")
-    context, twin = interp.context, cls.obj
-    for base in twin.__mro__[1:]:
+    context, proxy = interp.context, cls.obj
+    for base in proxy.__mro__[1:]:
         context.class_lookup(base, "__dataclass_fields__")
-    _make_annotations_real(interp, twin)
-    for name in vars(twin).get("__annotations__", ()):
-        _check_default(interp, vars(twin).get(name, MISSING))
-    before = dict(vars(twin))
+    _make_annotations_real(interp, proxy)
+    for name in vars(proxy).get("__annotations__", ()):
+        _check_default(interp, vars(proxy).get(name, MISSING))
+    before = dict(vars(proxy))
     try:
-        _process(twin, **flags)
+        _process(proxy, **flags)
     except (TypeError, ValueError, AttributeError) as error:
-        _restore(twin, before)
+        _restore(proxy, before)
         raise GraphBreak("local_class", f"dataclass(): {error}") from None
-    if before.get("__doc__") is None and "_Anything object at" in (twin.__doc__ or ""):
-        _restore(twin, before)
+    if before.get("__doc__") is None and "_Anything object at" in (proxy.__doc__ or ""):
+        _restore(proxy, before)
         raise GraphBreak("local_class", "a dataclass whose text shows defaults that are no constants")
-    _adopt_methods(interp, twin, before)
+    _adopt_methods(interp, proxy, before)
     context.writes += 1
     context.touches += 1
     cls.before = before
@@ -78,15 +78,15 @@ def process_class(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     return cls
 
 
-def _restore(twin: type, before: dict[str, Any]) -> None:
+def _restore(proxy: type, before: dict[str, Any]) -> None:
     """Take back what a dataclass was given: plain Python does it, or fails to, on a class of its own."""
-    for name, raw in list(vars(twin).items()):
+    for name, raw in list(vars(proxy).items()):
         if name not in before:
-            type.__delattr__(twin, name)
+            type.__delattr__(proxy, name)
         elif before[name] is not raw:
-            type.__setattr__(twin, name, before[name])
-    for name in before.keys() - vars(twin).keys():
-        type.__setattr__(twin, name, before[name])
+            type.__setattr__(proxy, name, before[name])
+    for name in before.keys() - vars(proxy).keys():
+        type.__setattr__(proxy, name, before[name])
 
 
 def _flag(value: Value) -> bool:
@@ -95,14 +95,14 @@ def _flag(value: Value) -> bool:
     return value.value
 
 
-def _make_annotations_real(interp: Interpreter, twin: type) -> None:
-    raw = vars(twin).get("__annotations__")
+def _make_annotations_real(interp: Interpreter, proxy: type) -> None:
+    raw = vars(proxy).get("__annotations__")
     value = interp.context.const_object(raw) if raw is not None else None
     if isinstance(value, DictValue) and type(raw) is not dict:
-        real = {name: stand_in(interp, item) for name, item in interp.context.dict_items(value)}
+        real = {name: proxy_of(interp, item) for name, item in interp.context.dict_items(value)}
         if any(type(interp.context.const_object(item)) is ObjectValue for item in real.values()):
             raise GraphBreak("local_class", "a dataclass with annotations that are made at each call")
-        type.__setattr__(twin, "__annotations__", real)
+        type.__setattr__(proxy, "__annotations__", real)
         interp.context.adopt(real, value)
 
 
@@ -131,7 +131,7 @@ def _part(interp: Interpreter, name: str, value: Value) -> Any:
     if isinstance(value, ObjectValue) and (value.real is dataclasses.MISSING or value.real is dataclasses.KW_ONLY):
         return value.real
     if name in ("default", "default_factory"):
-        return stand_in(interp, value)
+        return proxy_of(interp, value)
     try:
         return deep_constant(interp, value)
     except NotConstant:
@@ -141,9 +141,9 @@ def _part(interp: Interpreter, name: str, value: Value) -> Any:
 # -- methods that the library wrote ---------------------------------------------------------------------------
 
 
-def _adopt_methods(interp: Interpreter, twin: type, before: dict[str, Any]) -> None:
-    """Have the functions that a twin got stand for themselves: they go with it."""
-    for name, raw in vars(twin).items():
+def _adopt_methods(interp: Interpreter, proxy: type, before: dict[str, Any]) -> None:
+    """Have the functions that a proxy class got stand for themselves: they go with it."""
+    for name, raw in vars(proxy).items():
         if before.get(name, MISSING) is raw:
             continue
         if isinstance(raw, types.FunctionType):
@@ -207,16 +207,16 @@ def make_named_tuple(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     if not isinstance(defaults, TupleValue) and defaults is not NONE and not (
             isinstance(defaults, ConstValue) and defaults.value is None):
         raise GraphBreak("local_class", "namedtuple() with defaults that are no tuple")
-    real = tuple(stand_in(interp, interp.context.force(item)) for item in defaults.items) \
+    real = tuple(proxy_of(interp, interp.context.force(item)) for item in defaults.items) \
         if isinstance(defaults, TupleValue) else None
     try:
-        twin = collections.namedtuple(**constants, defaults=real)
+        proxy = collections.namedtuple(**constants, defaults=real)
     except (TypeError, ValueError) as error:
         raise interp.raise_real(error) from None
-    value = NamedTupleClassValue(twin, const(tuple(constants.items())), defaults)
+    value = NamedTupleClassValue(proxy, const(tuple(constants.items())), defaults)
     interp.context.writes += 1
-    interp.context.adopt(twin, value)
-    _adopt_methods(interp, twin, {})
+    interp.context.adopt(proxy, value)
+    _adopt_methods(interp, proxy, {})
     return value
 
 

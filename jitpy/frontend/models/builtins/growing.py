@@ -29,8 +29,8 @@ from ...values import (
     Lazy,
     ListValue,
     Missing,
+    ModelledValue,
     SetValue,
-    StandInValue,
     SymValue,
     TupleValue,
     Value,
@@ -163,8 +163,8 @@ def change_list(context: TraceContext, target: ListValue, method: str, *args: An
         change_owner(context, target.owner)
 
 
-def change_owner(context: TraceContext, owner: StandInValue) -> None:
-    """Note that the hidden list of a stand-in was changed by a logged call."""
+def change_owner(context: TraceContext, owner: ModelledValue) -> None:
+    """Note that the hidden list of a modelled instance was changed by a logged call."""
     if not hasattr(owner.body, "changes"):
         owner.dirty = True
     if owner.source is not None:
@@ -268,7 +268,7 @@ class UnreadSet:
             key = element.value  # type: ignore[attr-defined]
             if (key in value.items) is (method == "add"):
                 continue
-            getattr(value.own_twin(), method)(key)
+            getattr(value.own_mirror(), method)(key)
             if method == "add":
                 value.items[key] = element
             else:

@@ -1,13 +1,13 @@
 """Classes that the traced program makes: class statements, `type(name, bases, dict)`, metaclasses.
 
-While tracing, such a class is a real one, its *twin*: bases, slots and name are the program's, so that method
-resolution, layout and `isinstance` are CPython's. What the twin holds are stand-ins of the right type (a function that
-nobody calls for a function, an instance that nobody initialised for a descriptor of the program's);
-`TraceContext.made` leads from them, and from the twin, to the Values. Writes to the class are made to the twin.
+While tracing, such a class is a real one, its *proxy class*: bases, slots and name are the program's, so that method
+resolution, layout and `isinstance` are CPython's. What the proxy class holds are proxies of the right type (a function
+that nobody calls for a function, an instance that nobody initialised for a descriptor of the program's);
+`TraceContext.made` leads from them, and from the proxy, to the Values. Writes to the class are made to the proxy.
 
-Each call of the compiled code makes a class of its own, where one is needed, as the twin was in the end. The hooks of
+Each call of the compiled code makes a class of its own, where one is needed, as the proxy was in the end. The hooks of
 `type.__new__` (`__set_name__`, `__init_subclass__`) are traced as the calls that they are (`polyfills/classes.py`), so
-neither the twin nor the class made at run time calls them.
+neither the proxy nor the class made at run time calls them.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class _QuietWithoutDict:
     __init_subclass__ = _Quiet.__init_subclass__  # type: ignore[assignment]
 
 
-def _stand_in_function(*args: Any, **kwargs: Any) -> None:
+def _never_called(*args: Any, **kwargs: Any) -> None:
     raise AssertionError("a method of a class that exists while tracing only was called")
 
 
-# -- twins --------------------------------------------------------------------------------------------------
+# -- proxy classes ------------------------------------------------------------------------------------------
 
 
 def new_class(meta: type, name: str, bases: tuple[type, ...], fixed: dict[str, Any], names: Iterable[str]) -> type:
@@ -96,31 +96,31 @@ def new_class(meta: type, name: str, bases: tuple[type, ...], fixed: dict[str, A
 _set_bases = type.__dict__["__bases__"].__set__  # type: ignore[attr-defined]
 
 
-def forget_twins(context: TraceContext) -> None:
-    """Take the twins of a capture from the subclasses of their bases, where the program would find them."""
+def forget_proxy_classes(context: TraceContext) -> None:
+    """Take the proxy classes of a capture from the subclasses of their bases, where the program would find them."""
     for value in reversed(context.made.values()):
         if isinstance(value, ClassValue):
             with contextlib.suppress(TypeError):  # layouts differ: it goes with the next collection
                 _set_bases(value.obj, (_Quiet,))
 
 
-def stand_in(interp: Interpreter, value: Value) -> Any:
-    """The real object that stands for a Value in a twin."""
+def proxy_of(interp: Interpreter, value: Value) -> Any:
+    """The real object that stands for a Value in a proxy class."""
     context = interp.context
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, PyValue):
         return context.pin(value)
-    found = context.stand_ins.get(id(value))
+    found = context.proxies.get(id(value))
     if found is None:
-        found = context.stand_ins[id(value)] = _new_stand_in(interp, value)
+        found = context.proxies[id(value)] = _new_proxy(interp, value)
         context.adopt(found, value)
     return found
 
 
-def _new_stand_in(interp: Interpreter, value: Value) -> Any:
+def _new_proxy(interp: Interpreter, value: Value) -> Any:
     if isinstance(value, FunctionValue):
-        return _function_stand_in(interp, value)
+        return _proxy_function(interp, value)
     if isinstance(value, TupleValue) and value.cls is tuple and value.items:
         try:
             return deep_constant(interp, value)
@@ -133,8 +133,8 @@ def _new_stand_in(interp: Interpreter, value: Value) -> Any:
     raise GraphBreak("local_class", f"{value.describe()} as an attribute")
 
 
-def _function_stand_in(interp: Interpreter, value: FunctionValue) -> types.FunctionType:
-    made = types.FunctionType(_stand_in_function.__code__, {}, value.name)
+def _proxy_function(interp: Interpreter, value: FunctionValue) -> types.FunctionType:
+    made = types.FunctionType(_never_called.__code__, {}, value.name)
     made.__qualname__ = value.qualname
     constants = value.code.co_consts
     made.__doc__ = constants[0] if constants and isinstance(constants[0], str) else None
@@ -178,20 +178,20 @@ def make_class(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         if on_meta is not MISSING and hasattr(type(on_meta), "__set__") and key not in vars(type):
             raise GraphBreak("local_class", f"an attribute by the name of {on_meta!r} of its metaclass")
     try:
-        twin = new_class(meta, name.value, bases, fixed, attributes)
+        proxy = new_class(meta, name.value, bases, fixed, attributes)
     except (TypeError, ValueError) as error:
         if any("__init_subclass__" in vars(base) for cls in bases for base in cls.__mro__ if base is not object):
             raise GraphBreak("local_class", str(error)) from None
         raise interp.raise_real(error) from None
     context.writes += 1
-    value = ClassValue(twin, tuple(attributes))
-    context.adopt(twin, value)
+    value = ClassValue(proxy, tuple(attributes))
+    context.adopt(proxy, value)
     for key, item in attributes.items():
         if key in _FIXED:
             continue
         if key in ("__new__", "__init_subclass__", "__class_getitem__") and isinstance(item, FunctionValue):
             item = _descriptor(interp, staticmethod if key == "__new__" else classmethod, [item])
-        type.__setattr__(twin, key, stand_in(interp, item))
+        type.__setattr__(proxy, key, proxy_of(interp, item))
     for cell, content in zip(cells, (value, namespace), strict=True):
         if isinstance(cell, CellValue):
             cell.content = content
@@ -213,9 +213,9 @@ def module_of_caller(interp: Interpreter) -> Value:
 @builtin(polyfills.set_name_hooks)
 def set_name_hooks(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     context = interp.context
-    twin = args[0].obj  # type: ignore[attr-defined]
+    proxy = args[0].obj  # type: ignore[attr-defined]
     found: list[Value] = []
-    for key, raw in vars(twin).items():
+    for key, raw in vars(proxy).items():
         hook = context.class_lookup(type(raw), "__set_name__")
         if hook is MISSING or type(raw) is property:  # properties learn their name, from 3.13 on, in C
             continue
@@ -290,7 +290,7 @@ def _descriptor(interp: Interpreter, kind: type, args: Args, kwargs: Kwargs | No
     names = ("fget", "fset", "fdel", "doc")
     parts = dict(zip(names, args, strict=False)) | (kwargs or {})
     positional = [parts.get(name, NONE) for name in names] if kind is property else list(args)
-    made = kind(*(stand_in(interp, value) for value in positional))
+    made = kind(*(proxy_of(interp, value) for value in positional))
     value = DescriptorValue(made, positional)
     interp.context.adopt(made, value)
     return value
@@ -330,8 +330,8 @@ for _position, _method in enumerate((property.getter, property.setter, property.
 def store_class_attr(interp: Interpreter, value: ClassValue, name: str, new: Value | None) -> Any:
     """`cls.name = new`, or `del cls.name` where `new` is None."""
     context = interp.context
-    twin = value.obj
-    hook = context.class_lookup(type(twin), "__delattr__" if new is None else "__setattr__")
+    proxy = value.obj
+    hook = context.class_lookup(type(proxy), "__delattr__" if new is None else "__setattr__")
     if isinstance(hook, types.FunctionType):
         return interp.call(context.const_object(hook), [value, const(name), *([] if new is None else [new])], {})
     return set_class_attr(interp, value, name, new)
@@ -339,23 +339,23 @@ def store_class_attr(interp: Interpreter, value: ClassValue, name: str, new: Val
 
 def set_class_attr(interp: Interpreter, value: ClassValue, name: str, new: Value | None) -> Any:
     """As `store_class_attr`, without hooks of the metaclass."""
-    twin = value.obj
+    proxy = value.obj
     if value.before is not None:
-        raise GraphBreak("local_class", f"{twin.__name__}.{name} = ... behind what wrote its methods")
-    on_meta = interp.context.class_lookup(type(twin), name)
-    own = vars(twin).get(name, MISSING)
+        raise GraphBreak("local_class", f"{proxy.__name__}.{name} = ... behind what wrote its methods")
+    on_meta = interp.context.class_lookup(type(proxy), name)
+    own = vars(proxy).get(name, MISSING)
     if on_meta is not MISSING and hasattr(type(on_meta), "__set__") and name not in ("__doc__", "__module__") or \
             type(own) is types.MemberDescriptorType or name in _FIXED and not isinstance(new, ConstValue):
         raise unsupported(value, f".{name} = ...")
     if new is None and own is MISSING:
-        raise interp.throw(AttributeError, f"type object {twin.__name__!r} has no attribute {name!r}"
-                       if interp.context.class_lookup(twin, name) is MISSING else name)
+        raise interp.throw(AttributeError, f"type object {proxy.__name__!r} has no attribute {name!r}"
+                       if interp.context.class_lookup(proxy, name) is MISSING else name)
     interp.context.writes += 1
     interp.context.touches += 1
     if new is None:
-        type.__delattr__(twin, name)
+        type.__delattr__(proxy, name)
     else:
-        type.__setattr__(twin, name, stand_in(interp, new))
+        type.__setattr__(proxy, name, proxy_of(interp, new))
     return None
 
 
@@ -405,24 +405,24 @@ def _make_node_class(cls: type) -> None:
 
 @builds(ClassValue)
 def _build_class(emitter: Emitter, value: ClassValue) -> None:
-    """A class as the twin is now."""
-    twin = value.obj
+    """A class as the proxy is now."""
+    proxy = value.obj
     context: TraceContext = emitter.context
     completed = {name for names in value.completions.values() for name in names}
-    attributes = {key: raw for key, raw in (vars(twin) if value.before is None else value.before).items()
-                  if key not in completed and not _is_layout(twin, key, raw)}
-    fixed: dict[str, Any] = {"__qualname__": twin.__qualname__} if "__qualname__" in value.names else {}
+    attributes = {key: raw for key, raw in (vars(proxy) if value.before is None else value.before).items()
+                  if key not in completed and not _is_layout(proxy, key, raw)}
+    fixed: dict[str, Any] = {"__qualname__": proxy.__qualname__} if "__qualname__" in value.names else {}
     if "__module__" in attributes:
         fixed["__module__"] = attributes["__module__"]
     if "__slots__" in attributes:
         slots = attributes["__slots__"]
-        fixed["__slots__"] = slots if isinstance(slots, (str, tuple)) else tuple(_slot_names(twin))
+        fixed["__slots__"] = slots if isinstance(slots, (str, tuple)) else tuple(_slot_names(proxy))
     names = tuple(key for key in value.names if key in attributes or key == "__qualname__")
-    bases = emitter.parts(value, [context.const_object(base) for base in twin.__bases__])
+    bases = emitter.parts(value, [context.const_object(base) for base in proxy.__bases__])
     if bases is None:
         emitter.load(value)
         return
-    emitter.call(new_class, lambda: emitter.const_object(type(twin)), lambda: emitter.const(twin.__name__),
+    emitter.call(new_class, lambda: emitter.const_object(type(proxy)), lambda: emitter.const(proxy.__name__),
                  lambda: emitter.load_tuple(bases), lambda: emitter.const(fixed), lambda: emitter.const(names))
     emitter.remember(value)
     for key, raw in attributes.items():
@@ -437,14 +437,14 @@ def _build_class(emitter: Emitter, value: ClassValue) -> None:
         emitter.emit("POP_TOP")
 
 
-def _is_layout(twin: type, key: str, raw: Any) -> bool:
+def _is_layout(proxy: type, key: str, raw: Any) -> bool:
     """Whether `type.__new__` made an attribute by itself: access to a slot, to `__dict__`, to weak references."""
     return key in _OWN_STATE and type(raw) is types.GetSetDescriptorType or \
-        type(raw) is types.MemberDescriptorType and raw.__objclass__ is twin
+        type(raw) is types.MemberDescriptorType and raw.__objclass__ is proxy
 
 
-def _slot_names(twin: type) -> list[str]:
-    return [key for key, raw in vars(twin).items() if _is_layout(twin, key, raw)]
+def _slot_names(proxy: type) -> list[str]:
+    return [key for key, raw in vars(proxy).items() if _is_layout(proxy, key, raw)]
 
 
 @builds(DescriptorValue)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...guards.source import Source, attr, slot
-from ...polyfills import ORIGINALS, STAND_INS, Items, stand_in_of
-from ...values import ListValue, StandInValue, Value
+from ...polyfills import MODELLED_TYPES, ORIGINALS, Items, model_of
+from ...values import ListValue, ModelledValue, Value
 from .growing import UnreadList
 
 if TYPE_CHECKING:
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ...values import Interpreter
 
 
-def wrap_stand_in(context: TraceContext, obj: Any, cls: type, source: Source) -> StandInValue | None:
-    """The Value of a live instance, or None where its type has no stand-in that can look into it."""
-    body = stand_in_of(cls)
+def wrap_modelled(context: TraceContext, obj: Any, cls: type, source: Source) -> ModelledValue | None:
+    """The Value of a live instance, or None where its type has no model that can look into it."""
+    body = model_of(cls)
     readers = getattr(body, "read", None)
     if readers is None:
         return None
-    value = StandInValue(cls, body, source, obj)
+    value = ModelledValue(cls, body, source, obj)
     pinned = getattr(body, "pinned", False)
     if pinned and context.comes_anew(obj, source):
         return None
@@ -45,13 +45,13 @@ def wrap_stand_in(context: TraceContext, obj: Any, cls: type, source: Source) ->
 
 
 def _original(cls: type) -> type:
-    """The C type among the bases of a class that has a stand-in."""
-    return next(base for base in cls.__mro__ if base in STAND_INS)
+    """The C type among the bases of a class that has a model."""
+    return next(base for base in cls.__mro__ if base in MODELLED_TYPES)
 
 
-def make_stand_in(interp: Interpreter, cls: type, args: list[Value], kwargs: dict[str, Value]) -> StandInValue:
-    """What `cls(*args, **kwargs)` makes, for a C type with a stand-in."""
-    value = StandInValue(cls, STAND_INS[cls])
+def make_modelled(interp: Interpreter, cls: type, args: list[Value], kwargs: dict[str, Value]) -> ModelledValue:
+    """What `cls(*args, **kwargs)` makes, for a C type with a model."""
+    value = ModelledValue(cls, MODELLED_TYPES[cls])
     interp.call_sync(interp.context.const_object(value.body.__init__), [value, *args], kwargs)
     return value
 
@@ -59,19 +59,19 @@ def make_stand_in(interp: Interpreter, cls: type, args: list[Value], kwargs: dic
 def original_type(cls: type) -> type | None:
     """The C type that a class of `polyfills/` stands for."""
     original = ORIGINALS.get(cls)
-    return original if original in STAND_INS else None
+    return original if original in MODELLED_TYPES else None
 
 
-def store_hidden(interp: Interpreter, value: StandInValue, name: str, new: Value) -> None:
-    """Set an attribute that only the methods of the stand-in see."""
+def store_hidden(interp: Interpreter, value: ModelledValue, name: str, new: Value) -> None:
+    """Set an attribute that only the methods of the model see."""
     value.hidden[name] = new
     if isinstance(new, ListValue):
         new.owner = value
     changed(interp.context, value)
 
 
-def changed(context: TraceContext, value: StandInValue) -> None:
-    """Note that the hidden state of a stand-in changed."""
+def changed(context: TraceContext, value: ModelledValue) -> None:
+    """Note that the hidden state of a modelled instance changed."""
     value.dirty = True
     context.writes += 1
     if value.source is not None:

@@ -1,6 +1,6 @@
 """Sets and frozensets.
 
-The order of a set follows from its history, so each `SetValue` has a `twin`: a real set of its keys that goes through
+The order of a set follows from its history, so each `SetValue` has a `mirror`: a real set of its keys that goes through
 the same operations. Sets from outside are changed by the same operations again, in their order.
 """
 
@@ -41,7 +41,7 @@ def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
 def _operand(interp: Interpreter, other: Value) -> tuple[Any, dict[Any, Value]]:
     """What a real set's method is to be given in the place of a Value, and its items by key."""
     if isinstance(other, SetValue):
-        return other.twin, {key: other.items[key] for key in other.twin}
+        return other.mirror, {key: other.items[key] for key in other.mirror}
     items = set_items(interp, other)
     if isinstance(other, DictValue) or isinstance(other, DictViewValue) and other.kind == "keys":
         return dict.fromkeys(items), items
@@ -53,19 +53,19 @@ def make(interp: Interpreter, cls: type, iterable: Value | None) -> SetValue:
     if iterable is None:
         return SetValue({}, None, cls)
     real, items = _operand(interp, iterable)
-    return _from_twin((frozenset if issubclass(cls, frozenset) else set)(real), items, cls=cls)
+    return _from_mirror((frozenset if issubclass(cls, frozenset) else set)(real), items, cls=cls)
 
 
-def _from_twin(twin: Any, *items: dict[Any, Value], cls: type) -> SetValue:
-    made = SetValue(_chosen(twin, items), None, cls)
-    made.twin = twin
+def _from_mirror(mirror: Any, *items: dict[Any, Value], cls: type) -> SetValue:
+    made = SetValue(_chosen(mirror, items), None, cls)
+    made.mirror = mirror
     return made
 
 
-def _chosen(twin: Any, items: Iterable[dict[Any, Value]]) -> dict[Any, Value]:
+def _chosen(mirror: Any, items: Iterable[dict[Any, Value]]) -> dict[Any, Value]:
     """The elements of a set that was made of others; of equal ones, that whose key is there."""
     known = {id(key): value for more in items for key, value in more.items()}
-    return {key: known[id(key)] for key in twin}
+    return {key: known[id(key)] for key in mirror}
 
 
 @builtin(set)
@@ -87,10 +87,10 @@ def _set(interp: Interpreter, args: Args) -> SetValue:
 
 
 def change(interp: Interpreter, target: SetValue, method: str, real: Any, items: dict[Any, Value]) -> None:
-    """Run a method of `set` that changes it: on the twin, and on the real set later. `items` are those of `real`."""
-    known = {key: target.items[key] for key in target.own_twin()}
-    getattr(set, method)(target.twin, real)
-    target.items = _chosen(target.twin, (known, items))
+    """Run a method of `set` that changes it: on the mirror, and on the real set later. `items` are those of `real`."""
+    known = {key: target.items[key] for key in target.own_mirror()}
+    getattr(set, method)(target.mirror, real)
+    target.items = _chosen(target.mirror, (known, items))
     _note(interp, target, method, real, list(items.values()))
 
 
@@ -108,7 +108,7 @@ def set_add(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return NONE
     key = interp.key_of(args[1])
     if key not in target.items:
-        target.own_twin().add(key)
+        target.own_mirror().add(key)
         target.items[key] = args[1]
         _note(interp, target, "add", None, [args[1]])
     return NONE
@@ -121,7 +121,7 @@ def set_discard(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return NONE
     key = interp.member_key(args[1])
     if key in target.items:
-        target.own_twin().discard(key)
+        target.own_mirror().discard(key)
         value = target.items.pop(key)
         _note(interp, target, "discard", None, [value])
     return NONE
@@ -142,7 +142,7 @@ def set_pop(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise interp.throw(KeyError, "pop from an empty set")
     if target.real is not None:
         raise unsupported(target, ".pop()")  # which item comes next is known to the real set only
-    key = target.own_twin().pop()
+    key = target.own_mirror().pop()
     interp.context.writes += 1
     return target.items.pop(key)
 
@@ -150,7 +150,7 @@ def set_pop(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(set.clear)
 def set_clear(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _set(interp, args)
-    target.own_twin().clear()
+    target.own_mirror().clear()
     target.items = {}
     _note(interp, target, "clear", (), [])
     return NONE
@@ -165,7 +165,7 @@ def set_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(set.copy, frozenset.copy)
 def set_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _set(interp, args)
-    return target if target.cls is frozenset else _from_twin(target.twin.copy(), target.items, cls=target.cls)
+    return target if target.cls is frozenset else _from_mirror(target.mirror.copy(), target.items, cls=target.cls)
 
 
 @builtin(set.update)
@@ -201,7 +201,7 @@ def set_binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool
     result = getattr(left, _OPERATORS[name])(right)
     cls = a.cls if isinstance(a, SetValue) and a.cls in (set, frozenset) else \
         frozenset if isinstance(a, SetValue) and issubclass(a.cls, frozenset) else set
-    return _from_twin(result, left_items, right_items, cls=cls)
+    return _from_mirror(result, left_items, right_items, cls=cls)
 
 
 def _as_set(interp: Interpreter, view: Value) -> tuple[set[Any], dict[Any, Value]]:
@@ -222,10 +222,10 @@ def _set_method(method: str, inplace: bool) -> Any:
                 change(interp, target, method, real, items)
             return NONE
         try:
-            result = getattr(target.twin, method)(*(real for real, _ in operands))
+            result = getattr(target.mirror, method)(*(real for real, _ in operands))
         except TypeError as error:
             raise interp.raise_real(error) from None
-        return _from_twin(result, target.items, *(items for _, items in operands),
+        return _from_mirror(result, target.items, *(items for _, items in operands),
                           cls=frozenset if issubclass(target.cls, frozenset) else set)
 
     return handler
@@ -255,6 +255,6 @@ def ordered(value: SetValue) -> list[Value]:
     if value.real is not None:
         if value.same is not None:
             value.same.in_order = True
-        if value.twin is not value.real and not value.exact:
+        if value.mirror is not value.real and not value.exact:
             raise GraphBreak("unsupported_value", "the order of a set that was changed here")
-    return [value.items[key] for key in value.twin]
+    return [value.items[key] for key in value.mirror]

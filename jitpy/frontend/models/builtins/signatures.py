@@ -9,19 +9,19 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.source import attr
-from ...interpreter.arity import twin_of
+from ...interpreter.arity import bodiless
 from ...interpreter.attributes import instance_attrs
 from ...interpreter.callees import builtin
 from ...interpreter.wrapped_functions import function_defaults
-from ...polyfills import STAND_INS
+from ...polyfills import MODELLED_TYPES
 from ...values import (
     ConstValue,
     DictValue,
     FunctionValue,
     Interpreter,
     MethodValue,
+    ModelledValue,
     ObjectValue,
-    StandInValue,
     TupleValue,
     Value,
 )
@@ -65,13 +65,13 @@ def _signature_of_made(interp: Interpreter, target: FunctionValue, bound: bool) 
     if target.annotations is not None and not isinstance(target.annotations, TupleValue):
         raise GraphBreak("unsupported_call", "inspect.signature of a function with computed annotations")
     defaults, kwdefaults = function_defaults(interp.context, target)
-    twin = twin_of(target, len(defaults), kwdefaults)
+    probe = bodiless(target, len(defaults), kwdefaults)
     names = target.code.co_varnames[: target.code.co_argcount]
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
     pairs = [interp.context.force(v) for v in target.annotations.items] if target.annotations is not None else []
     annotations = {key.value: value for key, value in zip(pairs[::2], pairs[1::2], strict=True)
                    if isinstance(key, ConstValue)}
-    return _signature(interp, inspect.signature(types.MethodType(twin, object()) if bound else twin), by_name,
+    return _signature(interp, inspect.signature(types.MethodType(probe, object()) if bound else probe), by_name,
                       annotations)
 
 
@@ -84,7 +84,7 @@ def _signature(interp: Interpreter, real: inspect.Signature, defaults: dict[str,
         made = _instance(interp, inspect.Parameter, _name=ConstValue(name), _kind=kind,
                          _default=defaults.get(name, empty), _annotation=annotations.get(name, empty))
         interp.context.dict_set(parameters, name, made, ConstValue(name))
-    proxy = StandInValue(types.MappingProxyType, STAND_INS[types.MappingProxyType])
+    proxy = ModelledValue(types.MappingProxyType, MODELLED_TYPES[types.MappingProxyType])
     proxy.hidden["mapping"] = parameters
     return _instance(interp, inspect.Signature, _parameters=proxy, _return_annotation=annotations.get("return", empty))
 

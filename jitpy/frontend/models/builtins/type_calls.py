@@ -17,7 +17,7 @@ from ...interpreter.callees import BUILTINS, builtin
 from ...interpreter.calls import as_int, range_items
 from ...interpreter.operators import constant_of
 from ...interpreter.subscripts import slice_of
-from ...polyfills import ORIGINALS, construct, stand_in_of
+from ...polyfills import ORIGINALS, construct, model_of
 from ...values import (
     FALSE,
     NONE,
@@ -30,13 +30,13 @@ from ...values import (
     Interpreter,
     ListValue,
     MethodValue,
+    ModelledValue,
     ObjectValue,
     PyValue,
     RangeValue,
     ScalarValue,
     SetValue,
     SliceValue,
-    StandInValue,
     SuperValue,
     SymValue,
     TracebackValue,
@@ -83,9 +83,9 @@ def allocate(interp: Interpreter, cls: type, new: Any, args: Args, kwargs: Kwarg
         made = ObjectValue(cls)
         made.born = interp.polyfill_caller() or interp.step
         return made
-    body = stand_in_of(cls)
+    body = model_of(cls)
     if body is not None:
-        value = StandInValue(cls, body)
+        value = ModelledValue(cls, body)
         if "__init__" not in ORIGINALS[body].__dict__:
             interp.call_sync(interp.context.const_object(body.__init__), [value, *args], kwargs)
         return value

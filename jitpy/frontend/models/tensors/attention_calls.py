@@ -124,7 +124,7 @@ _DEFAULTS = {name: parameter.default for name, parameter in _SIGNATURE.parameter
 def _choice(switches: AttentionSwitches, given: dict[str, Any]) -> int:
     """The kernel that torch takes where these are allowed."""
 
-    def stand_in(tensor: TracedTensor | None) -> torch.Tensor | None:
+    def fake(tensor: TracedTensor | None) -> torch.Tensor | None:
         if tensor is None:
             return None
         spec = tensor.spec
@@ -136,7 +136,7 @@ def _choice(switches: AttentionSwitches, given: dict[str, Any]) -> int:
         set_attention_switches(switches)
         try:
             return torch._fused_sdp_choice(
-                *[stand_in(given[name]) for name in ("query", "key", "value", "attn_mask")], given["dropout_p"],
+                *[fake(given[name]) for name in ("query", "key", "value", "attn_mask")], given["dropout_p"],
                 given["is_causal"], scale=given["scale"], enable_gqa=given["enable_gqa"])
         finally:
             set_attention_switches(before)

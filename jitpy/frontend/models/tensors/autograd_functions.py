@@ -1,8 +1,8 @@
 """`torch.autograd.Function.apply` of tensors that require grad.
 
-The polyfill of `apply` has traced `forward`. Here `backward` is traced, on stand-ins for the gradients and for what was
-saved, as a graph of its own, and a node (`ir.autograd_function`) joins the two. What `backward` reads of Python it
-reads while tracing, and guards. A `backward` with a side effect, or that does not fit its `forward`, breaks the graph:
+The polyfill of `apply` has traced `forward`. Here `backward` is traced, on placeholders for the gradients and for
+what was saved, as a graph of its own, and a node (`ir.autograd_function`) joins the two. What `backward` reads of
+Python it reads while tracing, and guards. A `backward` with a side effect, or that does not fit its `forward`, breaks the graph:
 eager runs it, or says what is wrong with it, when its time comes.
 """
 
@@ -224,15 +224,15 @@ def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept:
            materialize: bool, tracing: _Traced) -> tuple[Body, list[Any]]:
     """`backward` as a graph, and for each gradient that it returned the number of the graph's output, or None."""
     builder = interp.builder
-    stand_ins: list[Node] = []
+    placeholders: list[Node] = []
 
-    def stand_in(node: Node, spec: TensorSpec) -> Value:
-        stand_ins.append(builder.graph.add(builder.op(_aten.clone.default), (node,), {}, spec, builder.loc))
-        tensor = builder.fresh(stand_ins[-1])
-        builder.speculation.stand_ins.add(tensor)
+    def placeholder(node: Node, spec: TensorSpec) -> Value:
+        placeholders.append(builder.graph.add(builder.op(_aten.clone.default), (node,), {}, spec, builder.loc))
+        tensor = builder.fresh(placeholders[-1])
+        builder.speculation.placeholders.add(tensor)
         return interp.context.tensor_value(tensor)
 
-    grads = [_gradient(interp, value, k in results.differentiable, materialize, stand_in)
+    grads = [_gradient(interp, value, k in results.differentiable, materialize, placeholder)
              for k, value in enumerate(results.values)]
     places = iter(kept_results)
     saved: list[Value] = []
@@ -240,14 +240,14 @@ def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept:
         if isinstance(value, TensorValue):
             spec, is_result = value.traced.spec, next(places) is not None
             spec = spec.with_(requires_grad=spec.requires_grad or is_result, offset=0)
-            value = stand_in(builder.node(value.traced, is_result=True), spec)
+            value = placeholder(builder.node(value.traced, is_result=True), spec)
         saved.append(value)
     given = [v.traced.storage for v in (*grads, *saved) if isinstance(v, TensorValue)]
     named, asked = builder.sizes.unbacked_count, builder.state.mode_questions
     with _as_backward(interp, tracing):
         interp.call_sync(interp.context.const_object(autograd.unpack), [ctx, TupleValue(saved)])
         body = trace_body(interp, interp.context.const_object(autograd.backward), [cls, ctx, TupleValue(grads)], {},
-                          stand_ins,
+                          placeholders,
                           may_skip=True)
     if any(storage.generation for storage in given):
         raise _refusal("a backward that writes to what it is given")
@@ -264,14 +264,15 @@ def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept:
     return body, list(leaves)
 
 
-def _gradient(interp: Interpreter, value: Value, differentiable: bool, materialize: bool, stand_in: Any) -> Value:
+def _gradient(interp: Interpreter, value: Value, differentiable: bool, materialize: bool, placeholder: Any) -> Value:
     """What `backward` gets for one result."""
     if not isinstance(value, TensorValue):
         return const(None)
     spec = value.traced.spec
     if differentiable:
         layout = spec if spec.is_static and spec.is_contiguous() else spec.with_(stride=contiguous_stride(spec.shape))
-        return stand_in(interp.builder.node(value.traced, is_result=True), layout.with_(requires_grad=True, offset=0))
+        node = interp.builder.node(value.traced, is_result=True)
+        return placeholder(node, layout.with_(requires_grad=True, offset=0))
     if not materialize:
         return const(None)
     return TupleValue([TupleValue([interp.from_payload(size) for size in spec.shape]),

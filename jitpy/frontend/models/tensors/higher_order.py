@@ -53,7 +53,7 @@ class Body:
     captures: list[Node]
     specs: tuple[TensorSpec, ...]
     structure: Any
-    #: the stand-ins that it takes first, and all that was recorded, as they were in the graph around it
+    #: the placeholders that it takes first, and all that was recorded, as they were in the graph around it
     parameters: list[Node]
     recorded: list[Node]
 

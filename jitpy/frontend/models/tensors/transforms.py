@@ -1,8 +1,8 @@
 """torch.func: vmap, grad, jvp, jacobians. The function is traced once; torch's own transform runs on what was recorded.
 
-The function becomes a graph (see `higher_order`), traced on stand-ins for what the transform would pass to it. Then the
-real transform is called on fake tensors, with that graph as its function: batching rules, levels and derivatives are
-torch's, and what comes out is the list of ATen calls that eager would make. Whatever raises in there, and any function
+The function becomes a graph (see `higher_order`), traced on placeholders for what the transform would pass to it. Then
+the real transform is called on fake tensors, with that graph as its function: batching rules, levels and derivatives
+are torch's, and what comes out is the list of ATen calls that eager would make. Whatever raises in there, and any function
 with a side effect, breaks the graph: eager runs the call, and says what is wrong.
 """
 
@@ -227,7 +227,7 @@ def _jvp(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Va
 
 def _record(interp: Interpreter, fn: TransformValue, call: Callable[..., Any], tree: Any, tensors: list[TensorValue],
             axes: list[int | None], differentiated: set[int]) -> Value:
-    """Trace the function on stand-ins for the first tensors (one for each of `axes`), and record the real call."""
+    """Trace the function on placeholders for the first tensors (one for each of `axes`), and record the real call."""
     name = fn.transform.__name__
     with recorded(interp, f"torch.func.{name}"):
         body = trace(interp, fn, tree, tensors, axes, differentiated)
@@ -253,17 +253,17 @@ def trace(interp: Interpreter, fn: TransformValue, tree: Any, tensors: list[Tens
     builder = interp.builder
     if builder.state.inference_mode and fn.transform is not torch.func.vmap:
         raise refusal("derivatives in inference mode, which are no inference tensors")
-    stand_ins = [_stand_in(builder, builder.node(tensor.traced), axis, index in differentiated)
+    placeholders = [_placeholder(builder, builder.node(tensor.traced), axis, index in differentiated)
                  for index, (tensor, axis) in enumerate(zip(tensors, axes, strict=False))]
-    arguments = [_substitute(interp, part, stand_ins) for part in tree[0]]
-    keywords = {k: _substitute(interp, part, stand_ins) for k, part in tree[1].items()}
+    arguments = [_substitute(interp, part, placeholders) for part in tree[0]]
+    keywords = {k: _substitute(interp, part, placeholders) for k, part in tree[1].items()}
     grad = builder.state.grad_enabled
     if fn.transform in _REVERSE:
         builder.state.set("grad_enabled", True)
     batched, builder.state.batched = builder.state.batched, fn.transform is torch.func.vmap
     builder.state.transforms += 1
     try:
-        body = trace_body(interp, fn.func, arguments, keywords, stand_ins)
+        body = trace_body(interp, fn.func, arguments, keywords, placeholders)
     finally:
         builder.state.transforms -= 1
         builder.state.batched = batched
@@ -278,7 +278,7 @@ def trace(interp: Interpreter, fn: TransformValue, tree: Any, tensors: list[Tens
     return body
 
 
-def _stand_in(builder: Any, node: Node, axis: int | None, requires_grad: bool) -> Node:
+def _placeholder(builder: Any, node: Node, axis: int | None, requires_grad: bool) -> Node:
     """A new tensor like one that the transform passes to the function: without the axis mapped over."""
     spec = node.tensor
     if axis is not None:
@@ -378,18 +378,18 @@ def tree_of(interp: Interpreter, value: Value, tensors: list[TensorValue]) -> An
     return _Opaque(value)
 
 
-def _substitute(interp: Interpreter, tree: Any, stand_ins: list[Node]) -> Value:
-    """What the function is called with: new containers, with the stand-ins in place of the tensors."""
+def _substitute(interp: Interpreter, tree: Any, nodes: list[Node]) -> Value:
+    """What the function is called with: new containers, with the placeholders in place of the tensors."""
     if isinstance(tree, Slot):
-        return interp.context.tensor_value(interp.builder.fresh(stand_ins[tree.index]))
+        return interp.context.tensor_value(interp.builder.fresh(nodes[tree.index]))
     if isinstance(tree, _Opaque):
         return tree.value
     if type(tree) is dict:
         made = DictValue()
         for key, item in tree.items():
-            interp.context.dict_set(made, key, _substitute(interp, item, stand_ins), interp.context.const_object(key))
+            interp.context.dict_set(made, key, _substitute(interp, item, nodes), interp.context.const_object(key))
         return made
-    return (TupleValue if type(tree) is tuple else ListValue)([_substitute(interp, item, stand_ins) for item in tree])
+    return (TupleValue if type(tree) is tuple else ListValue)([_substitute(interp, item, nodes) for item in tree])
 
 
 @dataclass(eq=False)
