@@ -2,8 +2,8 @@
 
 The polyfill of `apply` has traced `forward`. Here `backward` is traced, on placeholders for the gradients and for
 what was saved, as a graph of its own, and a node (`ir.autograd_function`) joins the two. What `backward` reads of
-Python it reads while tracing, and guards. A `backward` with a side effect, or that does not fit its `forward`, breaks the graph:
-eager runs it, or says what is wrong with it, when its time comes.
+Python it reads while tracing, and guards. A `backward` with a side effect, or that does not fit its `forward`, breaks
+the graph: eager runs it, or says what is wrong with it, when its time comes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The function becomes a graph (see `higher_order`), traced on placeholders for what the transform would pass to it. Then
 the real transform is called on fake tensors, with that graph as its function: batching rules, levels and derivatives
-are torch's, and what comes out is the list of ATen calls that eager would make. Whatever raises in there, and any function
-with a side effect, breaks the graph: eager runs the call, and says what is wrong.
+are torch's, and what comes out is the list of ATen calls that eager would make. Whatever raises in there, and any
+function with a side effect, breaks the graph: eager runs the call, and says what is wrong.
 """
 
 from __future__ import annotations
