@@ -135,6 +135,61 @@ def test_torchs_compiler_is_imported_nowhere() -> None:
     assert wrong == []
 
 
+#: `aten.add.Tensor`, `ir.seed`, `py.add`; not `aten.`, which begins the names of all of ATen's ops.
+OP_NAME = re.compile(r"(aten|prims|prim|ir|py)\.\w[\w.]*")
+
+
+def names_an_op(node: ast.AST) -> bool:
+    """Whether an expression is the name of an op, or begins one with a text of its own, or is torch's overload."""
+    if isinstance(node, ast.JoinedStr):
+        first = node.values[0]
+        return isinstance(first, ast.Constant) and str(first.value).startswith(("aten.", "ir.", "py."))
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and OP_NAME.fullmatch(node.value) is not None
+    return isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch.ops.aten.")
+
+
+def op_name_sets(tree: ast.AST) -> list[int]:
+    """The lines on which collections, or keys of dictionaries, name two or more ops. Constants of the module count."""
+    names = {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and names_an_op(node.value)
+             for target in node.targets if isinstance(target, ast.Name)}
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Set(elts=members) | ast.List(elts=members) | ast.Tuple(ctx=ast.Load(), elts=members) | \
+                    ast.Dict(keys=members):
+                least = 2
+            case ast.SetComp(elt=member) | ast.ListComp(elt=member) | ast.GeneratorExp(elt=member) | \
+                    ast.DictComp(key=member):
+                least, members = 1, [member]
+            case _:
+                continue
+        if sum(names_an_op(m) or isinstance(m, ast.Name) and m.id in names for m in members if m) >= least:
+            found.append(node.lineno)
+    return found
+
+
+def test_op_facts_are_fields_of_ops() -> None:
+    """No file outside ir/ops lists ops: what is true of several of them is a field of `Op`, which `declare` sets."""
+    found = {file.relative_to(ROOT / "jitpy").as_posix(): op_name_sets(ast.parse(file.read_text())) for file in FILES}
+    assert {name: lines for name, lines in found.items() if lines and not name.startswith("ir/ops/")} == {}
+
+
+@pytest.mark.parametrize("program", [
+    'X = {"aten.add.Tensor", "aten.mul.Tensor"}', 'X = {"aten.add.Tensor": 1, "ir.seed": 2}',
+    'A = "aten.add.Tensor"\nX = (A, "aten.mul.Tensor")', 'X = frozenset(f"aten.{n}.default" for n in ("a", "b"))',
+    "X = (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor)"])
+def test_sets_of_op_names_are_seen(program: str) -> None:
+    assert op_name_sets(ast.parse(program))
+
+
+@pytest.mark.parametrize("program", [
+    'X = "aten.add.Tensor", 1', 'X = name.startswith(("aten.", "prims."))',
+    'rule("aten.add.Tensor", "aten.mul.Tensor")(f)'])
+def test_other_texts_are_no_sets_of_op_names(program: str) -> None:
+    assert op_name_sets(ast.parse(program)) == []
+
+
 def run(program: str) -> list[str]:
     """What a fresh Python prints, line by line."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)

@@ -16,7 +16,7 @@ from ..ir import ops
 from ..ir.alias import needs_grad
 from ..ir.builder import Builder
 from ..ir.graph import CONSTANT, GETITEM, REGION, Graph, Node
-from ..ir.op import NotCovered
+from ..ir.op import NotCovered, OpRules
 from ..ir.ops import normalize
 from ..ir.ops.layout import is_channels_last_strides, is_contiguous
 from ..ir.ops.nn import _is_fused, gpu_attention
@@ -30,22 +30,13 @@ from .rules import COMPLEX, covers
 #: `(b, *args, **kwargs) -> Node`, or a tuple of nodes for an op with several results.
 Expansion = Callable[..., Any]
 
-EXPANSIONS: dict[str, Expansion] = {}
+#: An expansion raises NotCovered for arguments that it does not take.
+EXPANSIONS = OpRules()
+expansion = EXPANSIONS.of
 
 
 class LeftToTorch(NotCovered):
     """The graph has to run under torch's autograd: what recording finds is not what eager does on this device."""
-
-
-def expansion(*names: str) -> Callable[[Expansion], Expansion]:
-    """Register the expansion of ops by name. It raises NotCovered for arguments that it does not take."""
-
-    def register(fn: Expansion) -> Expansion:
-        for name in names:
-            EXPANSIONS[name] = fn
-        return fn
-
-    return register
 
 
 def expand_nodes(graph: Graph, active: Callable[[Iterable[Node]], set[Node]]) -> None:

@@ -239,23 +239,10 @@ def _cut(facts: _Facts, again: Collection[Node], any_input: bool = False) -> lis
     return [node for node in graph.all_nodes() if node in saved]
 
 
-#: Elementwise ops that cost about as much as reading their operands.
-_LIGHT = frozenset({
-    "_to_copy", "abs", "add", "alias", "bitwise_and", "bitwise_not", "bitwise_or", "ceil", "clamp", "clamp_max",
-    "clamp_min", "clone", "contiguous", "div", "eq", "floor", "ge", "gt", "le", "leaky_relu", "logical_and",
-    "logical_not", "logical_or", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "neg", "reciprocal", "relu",
-    "rsub", "sign", "sqrt", "square", "sub", "threshold", "to", "where",
-})
-
-
-#: The same on GPUs, whose units for such functions wait for memory as a rule.
-_LIGHT_ON_GPUS = _LIGHT | {"exp", "dropout_mask", "masked"}
-
-
 def is_light(node: Node) -> bool:
     """Whether an elementwise op is next to free."""
     on_gpu = isinstance(node.spec, TensorSpec) and (node.spec.device.type == "cuda" or config.triton_on_cpu)
-    return node.op.name.split(".")[1] in (_LIGHT_ON_GPUS if on_gpu else _LIGHT)
+    return ("cuda" if on_gpu else "cpu") in node.op.cheap_on
 
 
 def fuses(node: Node) -> bool:
@@ -264,7 +251,7 @@ def fuses(node: Node) -> bool:
     if op is GETITEM:
         return fuses(node.args[0])
     return op.kind in ("pointwise", "reduction", "view", "factory", "constant") or op.scalar is not None or (
-        op.decompose is not None and op.kind != "matmul") or "element" in op.facets
+        op.decompose is not None and op.kind != "matmul") or op.element is not None
 
 
 def region_of(node: Node) -> object | None:

@@ -49,7 +49,7 @@ def replaying(op: Op) -> Op:
             torch.set_rng_state(before)
 
     return Op("ir.replay", target, infer=lambda env, state, *args, **kwargs: infer(op, env, args, kwargs),
-              facets={"aliasing": lambda *args, **kwargs: "copy"})
+              aliasing=lambda *args, **kwargs: "copy")
 
 
 __all__ = ["STATE_BYTES", "keep_state", "may_replay", "replaying"]

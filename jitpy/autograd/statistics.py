@@ -22,15 +22,6 @@ from ..ir.passes.cleanup import remove_dead_code
 
 #: Bytes of log-probabilities that are worth another node or two.
 LARGE = 1 << 24
-_LOGARITHMS = ("aten.log_softmax.int", "aten._log_softmax.default")
-#: What programs do to scores in front of a softmax.
-_SCALING = frozenset({"aten.mul.Tensor", "aten.mul.Scalar", "aten.div.Tensor", "aten.div.Scalar", "aten.add.Tensor",
-                      "aten.masked_fill.Scalar", "aten.where.ScalarOther"})
-#: By op: the one of its gradient.
-_GRADIENTS = {
-    **dict.fromkeys(_LOGARITHMS, "aten._log_softmax_backward_data.default"),
-    **dict.fromkeys(("aten.softmax.int", "aten._softmax.default"), "aten._softmax_backward_data.default"),
-}
 
 
 def keep_statistics(graph: Graph) -> None:
@@ -42,9 +33,9 @@ def keep_statistics(graph: Graph) -> None:
             readers.setdefault(source, []).append(node)
     mapping = {}
     for node in list(graph.nodes):
-        gradient = _GRADIENTS.get(node.op.name)
-        if gradient is not None and node not in graph.outputs and _is_large(graph, node):
-            if node.op.name not in _LOGARITHMS and not _is_widening(node.args[0], compute_dtype(node.tensor.dtype)):
+        if node.op.softmax is not None and node not in graph.outputs and _is_large(graph, node):
+            gradient = f"aten._{node.op.softmax}_backward_data.default"
+            if node.op.softmax == "softmax" and not _is_widening(node.args[0], compute_dtype(node.tensor.dtype)):
                 continue
             if any(reader.op.name == gradient for reader in readers.get(node, ())):
                 mapping[node] = _from_statistics(Builder(graph, before=node), node, *node.args[:2])
@@ -68,7 +59,7 @@ def _from_statistics(b: Builder, node: Node, x: Any, dim: int) -> Node:
     powers = b.call("aten.exp.default", b.call("aten.sub.Tensor", scores, top))
     total = b.call("aten.sum.dim_IntList", powers, [dim], True)
     shifted = b.call("aten.sub.Tensor", again, top)
-    if node.op.name in _LOGARITHMS:
+    if node.op.softmax == "log_softmax":
         found = b.call("aten.sub.Tensor", shifted, b.call("aten.log.default", total))
     else:
         found = b.call("aten.div.Tensor", b.call("aten.exp.default", shifted), total)
@@ -77,7 +68,7 @@ def _from_statistics(b: Builder, node: Node, x: Any, dim: int) -> Node:
 
 def _repeated(b: Builder, node: Node, depth: int = 4) -> Node:
     """The same scores by nodes of their own, back to what a product wrote: kept is that, not what was made of it."""
-    if node.op.name not in _SCALING or not depth:
+    if "cuda" not in node.op.cheap_on or not depth:
         return node
     args = [_repeated(b, value, depth - 1) if isinstance(value, Node) and value.spec == node.spec else value
             for value in node.args]

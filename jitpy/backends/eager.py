@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..ir import CONSTANT, GETITEM, Graph, Node, ops
+from ..ir import CONSTANT, GETITEM, Graph, Node
 from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write, views_behind_writes
 from ..ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
@@ -114,7 +114,7 @@ class _Planner:
         function = operator.getitem if node.op is GETITEM else node.op.target
         if OWN_VERSIONS in node.meta:
             function = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-        elif node.op in _SCATTERS:
+        elif node.op.copies_memory:
             function = functools.partial(_scattered, function)
         elif IN_INFERENCE_MODE in node.meta:
             function = in_inference_mode(function)
@@ -174,10 +174,6 @@ class _Planner:
                 for part in parts[:1]:
                     self.steps.append(CallStep(watch_change, (SlotRef(self.slots[part]), seen, text), {},
                                                (self._new_slot(),)))
-
-
-#: these copy all the memory that their first argument is in, and lay the result out as it is in there
-_SCATTERS = {ops.get(f"aten.{name}.default") for name in ("select_scatter", "slice_scatter", "diagonal_scatter")}
 
 
 def _scattered(scatter: Callable[..., torch.Tensor], base: torch.Tensor, *args: Any) -> torch.Tensor:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from jitpy import config
 
 from ..ir.alias import alias_kind
@@ -31,13 +29,6 @@ from .target import Printed, Target
 #: Bytes from which a value between kernels has memory of its own, free for others when it is read; smaller ones share
 #: what is there for the whole call.
 LARGE_BYTES = 1 << 20
-
-#: Ops that put elements into a copy, with those that put them into the operand itself.
-IN_PLACE: dict[str, Any] = {
-    f"aten.{name}": getattr(getattr(torch.ops.aten, f"{name.split('.')[0]}_"), name.split(".")[1])
-    for name in ("index_put.default", "index_copy.default", "index_add.default", "index_fill.int_Scalar",
-                 "index_fill.int_Tensor", "scatter.src", "scatter.value", "scatter_add.default", "scatter_reduce.two",
-                 "index_reduce.default", "masked_scatter.default")}
 
 
 @dataclass(slots=True)
@@ -324,7 +315,7 @@ class MemoryPlanner:
                 continue
             unit.in_place[target] = source
             self.home[target] = source
-        if node.op.name not in IN_PLACE or self.low.scatters == "ordered" or self.low.is_on_host(node):
+        if node.op.in_place_call is None or self.low.scatters == "ordered" or self.low.is_on_host(node):
             return
         target, source = self.low.values[node], operands[0]
         if not isinstance(target, Stored) or not isinstance(source, (Stored, Computed)) or owners.count(source) > 1:
@@ -401,4 +392,4 @@ def _reshaped(target: Value, source: Value) -> bool:
         for value in (target, source)) and target.numel == source.numel
 
 
-__all__ = ["IN_PLACE", "LARGE_BYTES", "MemoryPlanner", "Unit"]
+__all__ = ["LARGE_BYTES", "MemoryPlanner", "Unit"]

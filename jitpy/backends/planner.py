@@ -35,14 +35,10 @@ from ..runtime.plan import (
 from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
 from .arguments import Argument, flat, strided, visit
-from .memory_planner import IN_PLACE, LARGE_BYTES, MemoryPlanner, Unit
+from .memory_planner import LARGE_BYTES, MemoryPlanner, Unit
 from .naming import title
 from .target import Target
 
-#: Overloads with an `out` argument, of kernels that write there without a copy.
-_WRITE_VARIANTS = {
-    f"aten.{name}.default": getattr(torch.ops.aten, name).out for name in ("mm", "bmm", "addmm", "baddbmm")
-}
 #: Bytes from which results are put into the pool's memory.
 POOLED_BYTES = 1 << 16
 
@@ -303,7 +299,7 @@ class Planner(MemoryPlanner):
 
     def _is_uninitialised(self, node: Node, made: Any) -> bool:
         """Whether a call makes memory that nobody has written to: a step does that in less time."""
-        return (node.op.name in _UNINITIALISED and isinstance(made, Stored) and made in self.last
+        return (node.op.is_uninitialised and isinstance(made, Stored) and made in self.last
                 and node.tensor.device == self.target.device and node.kwargs.get("pin_memory") in (None, False)
                 and not self.env.unbacked_in_all((made.shape, made.stride))
                 and not torch.are_deterministic_algorithms_enabled())  # eager fills it then
@@ -375,9 +371,10 @@ class Planner(MemoryPlanner):
         if in_place is not None:
             self._call_writing(unit, in_place, made, args, kwargs)
         elif isinstance(made, Stored) and source is not None:
+            assert node.op.in_place_call is not None
             slot, again = self._slot(source), self._new_slot()
             writes = (slot,) if made in self.in_input else ()
-            self.steps.append(CallStep(IN_PLACE[node.op.name], args, kwargs, (again,), grad=False, writes=writes))
+            self.steps.append(CallStep(node.op.in_place_call, args, kwargs, (again,), grad=False, writes=writes))
             self.steps.append(FreeStep((again,)))
             self.slots[made] = slot
             self._bind(made)
@@ -476,7 +473,7 @@ class Planner(MemoryPlanner):
     def _write_variant(self, node: Node, made: Any) -> Any:
         """The overload that writes a large result into memory of the pool, where eager would ask the system for it each
         time; None if there is none."""
-        overload = _WRITE_VARIANTS.get(node.op.name)
+        overload = node.op.out_call
         if overload is None or not isinstance(made, Stored) or self.env.unbacked_in_all(made.shape):
             return None
         if node.tensor.device != self.target.device:
@@ -491,7 +488,7 @@ class Planner(MemoryPlanner):
 
     def _conform(self, node: Node, made: Stored) -> None:
         """Kernels and views rely on the strides of the spec; eager may have its own mind about those of a result."""
-        if node.op.name in _ROW_MAJOR or made.stride in ((), (1,)) or _is_plain_matmul(node):
+        if node.op.is_row_major or made.stride in ((), (1,)) or _is_plain_matmul(node):
             return
         before, slot = self.slots[made], self._new_slot()
         stride = tuple(map(self.table.ref, made.stride))
@@ -544,14 +541,6 @@ class Planner(MemoryPlanner):
                 self.kernels, {node.name: why for node, why in self.low.reasons.items()}, self.refusals
             ),
         )
-
-
-_UNINITIALISED = frozenset({f"aten.{name}" for name in (
-    "empty.memory_format", "empty_like.default", "new_empty.default", "empty_strided.default",
-    "new_empty_strided.default")})
-
-#: Eager kernels whose results are always row-major.
-_ROW_MAJOR = {f"aten.{name}.default" for name in ("mm", "bmm", "addmm", "baddbmm", "linear")}
 
 
 def _is_plain_matmul(node: Node) -> bool:

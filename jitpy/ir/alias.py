@@ -19,7 +19,7 @@ def alias_kind(graph: Graph, node: Node) -> str:
         return "copy"
     if op is GETITEM:
         return alias_kind(graph, node.args[0])
-    if not isinstance(op.target, torch._ops.OpOverload) and op.infer is None and "aliasing" not in op.facets:
+    if not isinstance(op.target, torch._ops.OpOverload) and op.infer is None and op.aliasing is None:
         return "unknown"  # a function of the user's: it is not run to find out
     from . import ops
 
@@ -113,7 +113,7 @@ class AliasGroups:
             # the parts of one op count as one memory: some ops return views of one buffer
             self._memory.join(node, node.args[0])
         else:
-            for source in node.args[0] if "passes_on" in node.op.facets else ():
+            for source in node.args[0] if node.op.passes_on else ():
                 self._memory.join(node, source)
             kind = self.kind(node)
             if kind != "copy":

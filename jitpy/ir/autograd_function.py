@@ -24,11 +24,6 @@ from .spec import Spec, TensorSpec
 NAME = "ir.autograd_function"
 
 
-_ORDERED = frozenset(f"aten.{name}" for name in (
-    "view.default", "view.dtype", "_unsafe_view.default", "as_strided.default", "reshape.default", "flatten.using_ints",
-    "unflatten.int", "view_as_real.default", "view_as_complex.default"))
-
-
 @dataclass(eq=False)
 class CustomGradient:
     """What the node runs: `(results, inputs, kept) -> the results with a history`.
@@ -58,7 +53,7 @@ class CustomGradient:
     def is_ordered(self) -> bool:
         """Whether `backward` may depend on how its arguments lie in memory: a reshape that was a view while tracing,
         an operator that may have been given a `contiguous()` tensor."""
-        return any(node.op is not GETITEM and (not node.op.name.startswith("aten.") or node.op.name in _ORDERED)
+        return any(node.op is not GETITEM and (not node.op.name.startswith("aten.") or node.op.asks_for_layout)
                    for node in self.backward.nodes)
 
     def op(self, spec: Spec) -> Op:
@@ -66,7 +61,7 @@ class CustomGradient:
         """
         kind = "view" if self.is_view else "copy"
         return Op(NAME, self, infer=lambda env, *args, **kwargs: spec, is_view=self.is_view,
-                  facets={"aliasing": lambda *args, **kwargs: kind, "vjp": self.pull, "passes_on": True})
+                  aliasing=lambda *args, **kwargs: kind, vjp=self.pull, passes_on=True)
 
     def __call__(self, results: tuple[Any, ...], inputs: tuple[Any, ...], kept: tuple[Any, ...]) -> Any:
         if self._function is None:
@@ -139,7 +134,7 @@ class _AppliedOnce(_Applied):
 #: Gradients of several results. Where some of them are undefined but not all, `backward` gets zeros in their place, and
 #: its own results are defined: they depend on all of these together.
 TOGETHER = Op("ir.together", lambda *values: values, infer=lambda env, *specs: tuple(specs),
-              facets={"aliasing": lambda *args, **kwargs: "view"})
+              aliasing=lambda *args, **kwargs: "view")
 
 
 def _put(p: Any, graph: Graph, values: list[Node]) -> list[Node]:

@@ -117,7 +117,7 @@ class _Shapes(CaptureMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         op = get(func)
-        if op.infer is not None and op.is_pure and not op.is_view and "aliasing" not in op.facets:
+        if op.infer is not None and op.is_pure and not op.is_view and op.aliasing is None:
             specs, named = normalize(op, args, kwargs)
             try:
                 return _made(op.infer(_ENV, *_specs_of(specs), **_specs_of(named)))

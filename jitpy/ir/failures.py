@@ -25,31 +25,6 @@ _SAFE_ON_HOST = frozenset({
     operator.xor, operator.invert, min, max,
 })
 
-#: ops of ours that cannot raise for what they are recorded with
-_NEVER_FAIL = frozenset({"ir.seed", "ir.rng_state", "py.drawn", "ir.recurrent_layer", "ir.recurrent_layer_backward"})
-
-#: ATen ops that look at values: indices within bounds, as many elements as places, matrices that can be factored,
-#: probabilities between 0 and 1
-_LOOK_AT_VALUES = frozenset({
-    "bernoulli", "binary_cross_entropy", "bincount", "binomial", "cross_entropy_loss", "embedding", "embedding_bag",
-    "embedding_bag_forward_only", "embedding_renorm", "gather", "geqrf", "histc", "histogram", "index",
-    "index_add", "index_copy", "index_fill", "index_put", "index_reduce", "index_select", "inverse",
-    "masked_scatter", "matrix_power",
-    "max_unpool2d", "max_unpool3d", "multi_margin_loss", "multilabel_margin_loss", "multinomial", "normal", "one_hot",
-    "ormqr", "pack_padded_sequence", "pinverse", "poisson", "put", "qr", "quantile", "nanquantile",
-    "repeat_interleave", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "segment_reduce", "svd", "take",
-    "take_along_dim", "triangular_solve",
-})
-#: how the names of families of such ops begin
-_FAMILIES = ("linalg_", "cholesky", "nll_loss", "lu_", "ctc_loss", "assert_", "functional_assert", "unsafe_index",
-             "unsafe_masked")
-#: members of these families that any values will do for
-_SAFE = frozenset({"linalg_cross", "linalg_diagonal", "linalg_matmul", "linalg_multi_dot", "linalg_powsum",
-                   "linalg_vander", "linalg_vecdot", "linalg_vector_norm", "nll_loss_backward", "nll_loss2d_backward"})
-
-#: ATen ops that raise where integers are divided by zero
-_DIVIDE = frozenset({"__rdiv__", "div", "divide", "floor_divide", "fmod", "remainder"})
-
 
 def _may_divide_by_zero(node: Node) -> bool:
     """Integers divided by anything but a constant that is not zero."""
@@ -99,36 +74,29 @@ def is_effect(op: Op) -> bool:
 
 def cannot_raise(op: Op) -> bool:
     """Whether arithmetic on numbers raises for none of them."""
-    return op.target in _SAFE_ON_HOST
-
-
-def looks_at_values(target: torch._ops.OpOverload) -> bool:
-    """Whether an ATen op may refuse values that it is given."""
-    bare = target.overloadpacket.__name__.lstrip("_").removesuffix("_forward")
-    return (bare in _LOOK_AT_VALUES or bare.startswith(_FAMILIES)) and bare not in _SAFE
+    return op.failure == "never" or op.target in _SAFE_ON_HOST
 
 
 def may_fail(node: Node) -> bool:
     """Whether the values of a node's arguments may make it raise."""
-    op, target = node.op, node.op.target
-    if isinstance(target, torch._ops.OpOverload):
+    op = node.op
+    if isinstance(op.target, torch._ops.OpOverload):
         if is_programs_own(op):
             return True
-        name = op.name.split(".")[1]
-        if name in _DIVIDE:
+        if op.failure == "division":
             return _may_divide_by_zero(node)
-        if name == "equal":
+        if op.failure == "comparison":
             return _may_be_compared_with_itself(node)
-        if name == "pow":
+        if op.failure == "power":
             return _may_be_negative_power(node)
-        if looks_at_values(target) or _may_refuse_sizes(node):
+        if op.failure == "values" or _may_refuse_sizes(node):
             return True
         return op.is_random and _has_late_number(node)  # the bounds and parameters of distributions
     if op.name == "ir.triton_kernel":  # GPUs tell later; Triton's interpreter at once
         return any(spec.device.type == "cpu" for spec in node.spec)  # type: ignore[union-attr]
     if op.kind == "host":
-        return not cannot_raise(op) and op.name not in _NEVER_FAIL
-    return op.name not in _NEVER_FAIL and op.kind not in ("input", "constant", "getitem")
+        return not cannot_raise(op)
+    return op.failure != "never" and op.kind not in ("input", "constant", "getitem")
 
 
 def has_effect(node: Node) -> bool:

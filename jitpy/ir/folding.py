@@ -13,13 +13,11 @@ from .spec import TensorSpec
 #: Largest result, in elements, that is computed and kept.
 FOLD_LIMIT = 4096
 
-#: Factories whose elements follow from their arguments.
-_KNOWN_FACTORIES = frozenset({"full", "zeros", "ones", "arange", "eye", "linspace", "scalar_tensor"})
-
 
 def is_factory(node: Node) -> bool:
     """Whether the node makes a tensor of nothing but its arguments, which a kernel does as it goes."""
-    return node.op.name.split(".")[1] in _KNOWN_FACTORIES
+    op = node.op
+    return op.kind == "factory" and not op.is_random and not op.is_uninitialised and not node.input_nodes()
 
 
 def foldable(node: Node, values: dict[Node, torch.Tensor], elements: int = FOLD_LIMIT,

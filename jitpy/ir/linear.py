@@ -12,49 +12,8 @@ from typing import Any
 import torch
 
 from .graph import CONSTANT, GETITEM, Graph, Node
+from .ops.table import fill_value
 from .spec import TensorSpec
-
-#: What an op computes is a sum of terms, each a product of factors: the positions of the arguments. Other arguments
-#: are places, masks and sizes, on which nothing linear may depend. Names are of ATen, for all overloads where none is
-#: named.
-Terms = tuple[tuple[int, ...], ...]
-
-_TERMS: dict[str, Terms] = {
-    # one factor
-    **dict.fromkeys((
-        "neg", "sum", "mean", "clone", "contiguous", "_to_copy", "to", "sum_to_size", "reshape", "flip", "roll",
-        "cumsum", "gather", "index_select", "index", "repeat", "tril", "triu", "div.Tensor", "div.Scalar", "diag",
-        "diag_embed", "take", "take_along_dim", "repeat_interleave", "rot90", "im2col", "col2im", "embedding", "trace",
-        "fliplr", "flipud", "tile", "alias", "positive", "detach",
-    ), ((0,),)),
-    # products
-    **dict.fromkeys(("mul", "multiply", "mm", "bmm", "matmul", "mv", "outer", "ger", "dot", "inner", "vdot",
-                     "tensordot", "kron", "cross", "linalg_cross"), ((0, 1),)),
-    # sums
-    **dict.fromkeys(("add", "sub", "subtract", "rsub", "lerp.Scalar", "lerp.Tensor"), ((0,), (1,))),
-    **dict.fromkeys(("cat", "stack", "concat"), ((0,),)),
-    "linear": ((0, 1), (2,)),
-    **dict.fromkeys(("addcmul", "addmm", "addmv", "addbmm", "baddbmm", "addr"), ((0,), (1, 2))),
-    "addcdiv": ((0,), (1,)),
-    **dict.fromkeys(("convolution", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-                     "conv_transpose3d"), ((0, 1), (2,))),
-    # choices and parts, of which each element comes from one of the terms
-    **dict.fromkeys(("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar"), ((1,), (2,))),
-    "masked_fill": ((0,), (2,)),
-    "constant_pad_nd": ((0,), (2,)),
-    "pad": ((0,), (3,)),
-    **dict.fromkeys(("scatter.src", "scatter.value", "scatter_add", "index_add", "index_copy", "index_fill",
-                     ), ((0,), (3,))),
-    "index_put": ((0,), (2,)),
-    **dict.fromkeys(("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter"), ((0,), (1,))),
-    "masked_scatter": ((0,), (2,)),
-}
-#: Lists of tensors each of which is a term.
-_JOINED = ("cat", "stack", "concat")
-#: Ops that make tensors of a form alone, and the position of the number that these are filled with: None for zeros.
-_FILLED: dict[str, int | None] = {**dict.fromkeys(("zeros", "zeros_like", "new_zeros")), "full": 1, "full_like": 1,
-                                  "new_full": 2, "scalar_tensor": 0}
-_MADE = ("ones", "ones_like", "new_ones", "empty_like", "new_empty")
 
 
 def is_linear(graph: Graph, n_inputs: int) -> bool:
@@ -62,15 +21,11 @@ def is_linear(graph: Graph, n_inputs: int) -> bool:
     linear = set(graph.inputs[:n_inputs])
     zeros: set[Node] = set()
     for node in graph.nodes:
-        name = node.op.name.removeprefix("aten.")
-        base = name.partition(".")[0]
-        if base in _FILLED or node.op is CONSTANT:
-            if _makes_zeros(base, node):
+        if node.op is CONSTANT or node.op.kind == "factory" and not node.op.is_random:
+            if _makes_zeros(node):
                 zeros.add(node)
-        elif base in _MADE:
-            continue
         elif any(value in linear for value in node.input_nodes()):
-            if not _keeps_linear(name, node, linear, zeros):
+            if not _keeps_linear(node, linear, zeros):
                 return False
             linear.add(node)
         elif node.op.is_view and all(value in zeros for value in node.input_nodes()):
@@ -78,25 +33,23 @@ def is_linear(graph: Graph, n_inputs: int) -> bool:
     return all(node in linear or node in zeros for node in graph.outputs)
 
 
-def _makes_zeros(base: str, node: Node) -> bool:
+def _makes_zeros(node: Node) -> bool:
     if node.op is CONSTANT:
         value = node.args[0]
         return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.numel() == 1 and \
             not value.item()
-    at = _FILLED[base]
-    return at is None or len(node.args) > at and _is_zero(node.args[at], set())
+    return _is_zero(fill_value(node), set())
 
 
-def _keeps_linear(name: str, node: Node, linear: set[Node], zeros: set[Node]) -> bool:
+def _keeps_linear(node: Node, linear: set[Node], zeros: set[Node]) -> bool:
     """Whether the result of a node that depends on linear values is linear in them."""
     if isinstance(node.spec, TensorSpec) and not node.spec.dtype.is_floating_point:
         return False
     if node.op is GETITEM:
         return True
-    base = name.partition(".")[0]
-    terms = _TERMS.get(name) or _TERMS.get(base)
+    terms = node.op.terms
     if terms is None:
-        if not (node.op.is_view or base.endswith(("_backward", "_backward_data"))):
+        if not (node.op.is_view or node.op.name.split(".")[1].endswith(("_backward", "_backward_data"))):
             return False
         terms = ((0,),)
     named = {position for term in terms for position in term}
@@ -107,7 +60,7 @@ def _keeps_linear(name: str, node: Node, linear: set[Node], zeros: set[Node]) ->
         factors = [node.args[position] for position in term if position < len(node.args)]
         if not factors or factors[0] is None:
             continue
-        if base in _JOINED:
+        if node.op.joins:
             if not all(part in linear or _is_zero(part, zeros) for part in factors[0]):
                 return False
             continue

@@ -3,35 +3,139 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from .spec import Spec
+
+if TYPE_CHECKING:
+    from .ops.functional import InPlace
+
+Rule = Callable[..., Any]
+F = TypeVar("F", bound=Rule)
+
+
+class Draws(NamedTuple):
+    """The kind of a random tensor's numbers, and whether two bounds, or mean and deviation, are operands."""
+
+    kind: Literal["uniform", "normal"]
+    bounded: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Op:
-    """One operator, with every facet that jitpy has of it; a facet that is None is derived from torch.
+    """One operator, with every fact that jitpy has of it. A rule that is None is derived from torch, or not there.
+
+    Rules take the arguments of the node: Specs where tensors go, Python constants, and sizes.
 
     name        `aten.add.Tensor`, or `ir.*` / `py.*` for jitpy's own
     target      the eager call, with the same positional and keyword arguments as the node
-    infer       shape rule `(env: SizeEnv, *args, **kwargs) -> Spec`, node arguments given as their Specs;
-                raises `NotCovered` for arguments it does not handle
-    scalar      pointwise body `(e, *operands) -> expression`, `e` a `ScalarBuilder` of the schedule
     kind        'pointwise' | 'reduction' | 'view' | 'factory' | 'matmul' | 'host' | 'other': what the scheduler may do
-    facets      any further facts by name (reduction combine, index map, decomposition, vjp, ...)
+    infer       shape rule `(env: SizeEnv, *args, **kwargs) -> Spec`; raises `NotCovered` for what it does not handle
     """
 
     name: str
     target: Callable[..., Any]
     kind: str = "other"
     infer: Callable[..., Spec] | None = None
-    scalar: Callable[..., Any] | None = None
-    decompose: Callable[..., Any] | None = None
+
+    # how results are computed
+    #: pointwise body `(e, *operands) -> expression`, `e` a `ScalarBuilder` of the schedule
+    scalar: Rule | None = None
+    #: how many leading arguments `scalar` takes as expressions
+    operands: int = 0
+    #: `(*args, **kwargs) -> dtypes` that those operands are converted to
+    compute: Rule | None = None
+    #: the operand that eager does not round to the common dtype where it is a number
+    exact_number: int | None = None
+    #: whether eager rounds an exponent to the common dtype of 16 bits
+    small_exponent: bool = False
+    #: `(b, *args)`: simpler nodes, built through a `Builder`
+    decompose: Rule | None = None
+    #: `(index, x, *args)`: the place in the input that an element of the result comes from
+    index: Rule | None = None
+    #: `(*args)`: the result's axes as numbers of the operand's, for the gradients of transpositions
+    order: Rule | None = None
+    #: `(*args) -> Reduction`
+    reduction: Rule | None = None
+    #: `(*args) -> Reduction`, along one axis
+    scan: Rule | None = None
+    #: `(*args)`: the value that every element has
+    fill: Rule | None = None
+    #: `(e, index, *args)`: an element from its index
+    element: Rule | None = None
+
+    # memory
     is_view: bool = False
+    #: `(env, *args) -> 'view' | 'copy' | 'self'`, for ops whose schema does not say
+    aliasing: Rule | None = None
+    #: how an op that writes to copies writes to its arguments themselves
+    in_place: InPlace | None = None
+    #: the call that puts elements into the first operand itself, of ops that put them into a copy
+    in_place_call: Callable[..., Any] | None = None
+    #: the call that writes the result to memory that it is given as `out`
+    out_call: Callable[..., Any] | None = None
+    #: whether the results of eager's kernel are always row-major
+    is_row_major: bool = False
+    #: whether nothing is written to the memory that the op makes
+    is_uninitialised: bool = False
+    #: whether the op copies all the memory that its first operand is in, and lays the result out alike
+    copies_memory: bool = False
+    #: whether results depend on how operands lie in memory
+    asks_for_layout: bool = False
+    #: whether the result's shape says all of a view of the same elements in the same order
+    is_reshape: bool = False
+    #: whether the result has the first operand's elements at the same places, perhaps as another dtype
+    is_copy: bool = False
+    #: the position of an operand of which only sizes are read
+    sizes_only: int | None = None
+    #: whether a result's size depends on data; or which arguments make it so
+    sizes_by_data: bool | Rule = False
+    #: operands (by position) and results that follow each other's order of axes; a result None is the only one
+    axes: tuple[tuple[int, ...], tuple[int | None, ...]] | None = None
+
+    # values
     is_random: bool = False
     is_pure: bool = True
-    facets: dict[str, Any] = field(default_factory=dict)
+    draws: Draws | None = None
+    commutes: bool = False
+    #: whether floats that differ in their last bits may give results that differ much
+    has_steps: bool = False
+    #: types of devices on which the op costs about as much as reading its operands
+    cheap_on: tuple[str, ...] = ()
+    #: which of its arguments' values make the op raise: see `ir/failures.py`
+    failure: Literal["values", "division", "power", "comparison", "never"] | None = None
+    #: whether the op's GPU kernel waits for its own result
+    waits: bool = False
+    #: whether its kernels take integers and truth values like floats, or say so themselves
+    takes_integers: bool = False
+    #: whether its kernels take integers only, but its shape rule floats, too
+    only_integers: bool = False
+    #: whether a question about a flag or counter may be made of it; arithmetic would ask others as a counter goes on
+    is_question: bool = False
+    #: for convolutions: the position of `groups`
+    groups: int | None = None
+    is_batch_norm: bool = False
+    softmax: Literal["softmax", "log_softmax"] | None = None
+
+    # autograd
+    #: False where eager's result never requires grad (comparisons, argmax, detach, ...); by result where they differ
+    differentiable: bool | tuple[bool, ...] = True
+    #: the target does more where autograd records it: it is called with grad mode off where none does
+    is_recordable: bool = False
+    #: the gradient rule of an op that is made for one node
+    vjp: Rule | None = None
+    #: whether results are in the memory of the first argument's nodes
+    passes_on: bool = False
+    #: whether the backward pass needs an input, or the result; where False, nobody asks
+    keeps_input: bool = True
+    keeps_result: bool = True
+    #: False for functional forms without derivative, of ops in place that have one: zeros for what was there before
+    has_derivative: bool = True
+    #: results are sums of terms, each a product of factors: positions of arguments; see `ir/linear.py`
+    terms: tuple[tuple[int, ...], ...] | None = None
+    #: whether the first argument is a list of tensors, each of which is a term
+    joins: bool = False
 
     def __repr__(self) -> str:
         return self.name
@@ -40,5 +144,27 @@ class Op:
         return self.name
 
 
+class OpRules(dict[str, Any]):
+    """The rules that one part of jitpy has for ops, by full name. Each is registered where it is written."""
+
+    def of(self, *names: str) -> Callable[[F], F]:
+        """Register the rule of ops; see `full_name`."""
+
+        def register(rule: F) -> F:
+            for name in map(full_name, names):
+                assert name not in self, name
+                self[name] = rule
+            return rule
+
+        return register
+
+
+def full_name(name: str) -> str:
+    """`aten.add.Tensor` for `add.Tensor`, `aten.relu.default` for `relu`; other full names as they are."""
+    if name.count(".") > 1 or name.startswith("ir."):
+        return name
+    return f"aten.{name}" if "." in name else f"aten.{name}.default"
+
+
 class NotCovered(Exception):
-    """A hand-written facet does not handle these arguments: use the one derived from torch."""
+    """A hand-written rule does not handle these arguments: use the one derived from torch."""

@@ -14,7 +14,7 @@ import torch
 from ..ir.algebra import sympy
 from ..ir.builder import Builder
 from ..ir.graph import Node, map_nodes
-from ..ir.op import NotCovered
+from ..ir.op import NotCovered, Rule
 from ..ir.ops import aliasing
 from ..ir.ops.layout import is_dense
 from ..ir.ops.pointwise import common_dtypes
@@ -35,9 +35,10 @@ def from_table(low: Lowering, node: Node) -> Lowered:
     args, kwargs = normalize(op, node.args, node.kwargs)
     if op.scalar is not None:
         return _scalar(low, node, args, kwargs)
-    for name, rule in _FACETS:
-        if name in op.facets:
-            return rule(low, node, args, kwargs)
+    for name, lowering in _LOWERINGS:
+        rule = getattr(op, name)
+        if rule is not None:
+            return lowering(low, node, rule, args, kwargs)
     if op.decompose is not None:
         return _decompose(low, node, args, kwargs)
     raise NotCovered("torch's kernel is used for this op")
@@ -50,19 +51,19 @@ def _specs(value: Any) -> Any:
 def _scalar(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
     op = node.op
     assert op.scalar is not None
-    count = op.facets["operands"]
+    count = op.operands
     common = common_dtypes(op, _specs(args), _specs(kwargs))
     dtypes = [compute_dtype(d) for d in common]
     values = map_nodes(args, low.values.__getitem__)
     operands, rest = (*values[:count], *[None] * (count - len(values))), values[count:]
-    if "small_exponent" in op.facets and common[0] in SMALL_FLOATS:
+    if op.small_exponent and common[0] in SMALL_FLOATS:
         rest = tuple(torch.tensor(v, dtype=common[0]).item() if isinstance(v, (int, float)) else v for v in rest)
     options = map_nodes(kwargs, low.values.__getitem__)
     at_run_time = (HostScalar, sympy.Expr)
     factors = {k: v for k, v in options.items() if k in _FACTORS and isinstance(v, at_run_time)}
     if any(isinstance(v, at_run_time) and k not in factors for k, v in (*enumerate(rest), *options.items())):
         raise NotCovered("a parameter known only at run time")
-    if "aliasing" in op.facets:
+    if op.aliasing is not None:
         kind = aliasing(op, low.env, node.args, node.kwargs)
         if kind == "self":
             return operands[0]
@@ -113,23 +114,14 @@ def _rounded(node: Node, place: int, dtype: torch.dtype, operands: tuple[Any, ..
     else:
         number = True
     # eager's kernels for GPUs take numbers in 32 bits, and so do some for CPUs where they are the last operand
-    exact = node.tensor.device.type != "cpu" or node.op.facets.get("exact_number") == place
+    exact = node.tensor.device.type != "cpu" or node.op.exact_number == place
     return None if number and exact else dtype
-
-
-#: Ops with steps in their results, beside those that return integers or truth values.
-_STEPS = frozenset(
-    f"aten.{name}" for name in (
-        "ceil.default", "floor.default", "round.default", "trunc.default", "fix.default", "frac.default",
-        "sign.default", "sgn.default", "floor_divide.default", "floor_divide.Scalar", "fmod.Tensor", "fmod.Scalar",
-        "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", "div.Tensor_mode", "div.Scalar_mode",
-        "divide.Tensor_mode", "divide.Scalar_mode"))
 
 
 def _jumps(node: Node, operands: tuple[Any, ...]) -> bool:
     """Whether results may differ much where operands differ in their last bits. Zeros and signs survive rounding."""
     if node.tensor.dtype.is_floating_point:
-        return node.op.name in _STEPS
+        return node.op.has_steps
     return not any(isinstance(one, (int, float)) and one == 0 for one in operands)
 
 
@@ -137,8 +129,7 @@ def _jumps(node: Node, operands: tuple[Any, ...]) -> bool:
 _FACTORS = frozenset({"alpha", "value"})
 
 
-def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered:
-    rule = node.op.facets["index"]
+def _index(low: Lowering, node: Node, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered:
     x = low.values[args[0]]
     spec, rest = args[0].spec, _specs(args[1:])
     copied = not node.op.is_view or aliasing(node.op, low.env, node.args, node.kwargs) == "copy"
@@ -158,7 +149,7 @@ def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
         return tuple(part(s.shape, output=k) for k, s in enumerate(node.spec) if isinstance(s, TensorSpec))
     if node.tensor.dtype is not x.dtype:
         raise NotCovered("a view as another dtype")
-    if node.op.name in _RESHAPES:
+    if node.op.is_reshape:
         value = low.reshape(x, node.tensor.shape)
         if value is x and node.tensor.stride != spec.stride:
             value = low.view(x, node.tensor.shape, lambda index: index)  # eager's strides of axes of size 1 are new
@@ -166,24 +157,8 @@ def _index(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, A
     return part(node.tensor.shape)
 
 
-#: For these the result's shape says all.
-_RESHAPES = {
-    f"aten.{name}"
-    for name in (
-        "view.default",
-        "_unsafe_view.default",
-        "view_as.default",
-        "reshape.default",
-        "reshape_as.default",
-        "flatten.using_ints",
-        "ravel.default",
-        "unflatten.int",
-    )
-}
-
-
-def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-    loop = node.op.facets["reduction"](*_specs(args), **kwargs)
+def _reduction(low: Lowering, node: Node, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    loop = rule(*_specs(args), **kwargs)
     x = low.values[args[0]]
     dims = tuple(range(len(x.shape))) if loop.flat else loop.dims
     compute_dtype(loop.dtype)
@@ -197,8 +172,8 @@ def _reduction(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
     return low.reduce(loop.combine, x, dims, dtype, loop.keepdim)
 
 
-def _scan(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-    loop = node.op.facets["scan"](*_specs(args), **kwargs)
+def _scan(low: Lowering, node: Node, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    loop = rule(*_specs(args), **kwargs)
     dtype = node.tensor.dtype
     in_float32 = low.scatters == "unordered" and dtype in (torch.float16, torch.bfloat16)
     if not node.tensor.shape or dtype.itemsize < 4 and not in_float32:
@@ -206,8 +181,8 @@ def _scan(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, An
     return low.scan(loop.combine, low.values[args[0]], loop.dims[0], dtype)
 
 
-def _fill(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-    value = map_nodes(node.op.facets["fill"](*args, **kwargs), low.values.__getitem__)
+def _fill(low: Lowering, node: Node, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    value = map_nodes(rule(*args, **kwargs), low.values.__getitem__)
     if isinstance(value, complex):
         raise NotCovered("fill value")
     if isinstance(value, Value) and not isinstance(value, HostScalar):
@@ -217,8 +192,7 @@ def _fill(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, An
     return low.fill(node.tensor.shape, node.tensor.dtype, value)
 
 
-def _element(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-    rule = node.op.facets["element"]
+def _element(low: Lowering, node: Node, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
     shape, dtype = node.tensor.shape, node.tensor.dtype
     if dtype.itemsize == 2 and dtype.is_floating_point:
         raise NotCovered("positions do not fit 16-bit floats")
@@ -264,4 +238,4 @@ def _check_dtypes(node: Node, spec: Any, made: Any) -> None:
         raise AssertionError(f"{node.op.name} is {made.tensor.dtype}, and not {spec.dtype} as its rule says")
 
 
-_FACETS = (("index", _index), ("reduction", _reduction), ("scan", _scan), ("fill", _fill), ("element", _element))
+_LOWERINGS = (("index", _index), ("reduction", _reduction), ("scan", _scan), ("fill", _fill), ("element", _element))

@@ -16,7 +16,7 @@ from jitpy import config
 
 from ..ir.algebra import sympy
 from ..ir.graph import CONSTANT, GETITEM, Graph, Node, map_nodes
-from ..ir.op import NotCovered
+from ..ir.op import NotCovered, OpRules
 from ..ir.ops.layout import is_dense
 from ..ir.ops.promotion import SMALL_FLOATS
 from ..ir.sizes import SizeEnv
@@ -34,20 +34,8 @@ if TYPE_CHECKING:
 Lowered = Any  # Value, tuple of Values, or a Python constant
 Operand = Any  # Value or Python number
 
-LOWERINGS: dict[str, Callable[..., Lowered]] = {}
-
-
-def lowering(*names: str) -> Callable[[Callable[..., Lowered]], Callable[..., Lowered]]:
-    """Register a lowering for `aten.<name>`, where a name without an overload means `default`, or for `ir.<name>`."""
-
-    def register(fn: Callable[..., Lowered]) -> Callable[..., Lowered]:
-        for name in names:
-            full = name if name.startswith("ir.") else f"aten.{name}" if "." in name else f"aten.{name}.default"
-            assert full not in LOWERINGS, full
-            LOWERINGS[full] = fn
-        return fn
-
-    return register
+LOWERINGS = OpRules()
+lowering = LOWERINGS.of
 
 
 class Lowering:

@@ -580,6 +580,7 @@ def _kept_samples():
 def test_what_autograd_keeps_of_common_operators():
     from jitpy.frontend.capture import autograd_facts
     from jitpy.ir import Graph, Node, TensorSpec, ops
+    from jitpy.ir.ops import table
 
     asked = set()
     for overload, args in _kept_samples():
@@ -600,9 +601,8 @@ def test_what_autograd_keeps_of_common_operators():
         nodes = tuple(node(a) for a in args)
         call = Node(op, nodes, {}, ops.infer(op, SizeEnv(), nodes), "call")
         inputs, results = autograd_facts.saved_values(GraphBuilder(SizeEnv(), GuardSet()), call)
-        name = autograd_facts.short_name(op)
-        asked.add(name)
-        if name in autograd_facts._KEEPS_NO_INPUT:
-            assert not {n for n in inputs if n.tensor.requires_grad}, name
-        assert 0 not in results, name
-    assert asked >= autograd_facts._KEEPS_NO_RESULT
+        asked.add(op.name.rpartition(".")[0])
+        if not op.keeps_input:
+            assert not {n for n in inputs if n.tensor.requires_grad}, op
+        assert 0 not in results and not op.keeps_result, op
+    assert asked == {name for name, facts in table._DECLARED.items() if facts.get("keeps_result") is False}

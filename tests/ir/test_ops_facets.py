@@ -279,7 +279,7 @@ def test_index_map(name: str, args: tuple[Any, ...]) -> None:
     for k, result in enumerate(results if several else [results]):
         extra = {"output": k} if several else {}
         for position in itertools.product(*map(range, result.shape)):
-            source = op.facets["index"](position, spec_of(V), *specs_of(args), **extra)
+            source = op.index(position, spec_of(V), *specs_of(args), **extra)
             assert V[tuple(source)] == result[position], (position, source)
 
 
@@ -289,12 +289,12 @@ def test_index_map_of_matrices(name: str, args: tuple[Any, ...]) -> None:
     op = ops.get(f"aten.{name}")
     result = op.target(matrix, *args)
     for position in itertools.product(range(3), range(2)):
-        assert matrix[op.facets["index"](position, spec_of(matrix), *args)] == result[position]
+        assert matrix[op.index(position, spec_of(matrix), *args)] == result[position]
 
 
 def test_every_index_map_is_tested() -> None:
     tested = {f"aten.{n}" for n, _ in VIEWS} | {"aten.t.default", "aten.numpy_T.default"}
-    assert {n for n in ops.defined_names() if "index" in ops.get(n).facets} == tested
+    assert {n for n in ops.defined_names() if ops.get(n).index is not None} == tested
 
 
 def test_index_maps_of_symbolic_sizes() -> None:
@@ -302,9 +302,9 @@ def test_index_maps_of_symbolic_sizes() -> None:
     env = SizeEnv()
     batch, i, j = env.new_symbol(4, "batch"), sympy.Symbol("i", integer=True), sympy.Symbol("j", integer=True)
     x = TensorSpec(torch.float32, (batch, 6, 8), (48, 8, 1))
-    index = ops.get("aten.view.default").facets["index"]((i, j), x, [batch, 48])
+    index = ops.get("aten.view.default").index((i, j), x, [batch, 48])
     assert index[0] == i
-    index = ops.get("aten.view.default").facets["index"]((i, j), x, [batch * 6, 8])
+    index = ops.get("aten.view.default").index((i, j), x, [batch * 6, 8])
     assert index[2] == j
 
 
@@ -315,7 +315,7 @@ def test_elements() -> None:
     from tests.ir.test_ops_scalar import Elements
 
     def at(name: str, position: tuple[int, ...], *args: Any) -> Any:
-        return ops.get(name).facets["element"](Elements(), [torch.tensor(p) for p in position], *args)
+        return ops.get(name).element(Elements(), [torch.tensor(p) for p in position], *args)
 
     assert [at("aten.arange.default", (k,), 4) for k in range(4)] == [0, 1, 2, 3]
     assert [at("aten.arange.start_step", (k,), 3, 12, 4) for k in range(3)] == [3, 7, 11]
@@ -335,7 +335,7 @@ def test_elements() -> None:
         ("aten.full.default", ([2], 2.5), 2.5),
         ("aten.new_full.default", (None, [2], 3), 3),
     ):
-        assert ops.get(name).facets["fill"](*args) == want
+        assert ops.get(name).fill(*args) == want
 
 
 # -- Reduction loops -----------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def test_reduction_loop(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     op = ops.get(f"aten.{name}")
     try:
         want = op.target(x, *args, **kwargs)
-        loop = op.facets["reduction"](spec_of(x), *args, **kwargs)
+        loop = op.reduction(spec_of(x), *args, **kwargs)
         spec = ops.infer(op, SizeEnv(), (spec_of(x), *args), kwargs)
     except (RuntimeError, NotImplementedError, NotCovered):
         assert name.startswith("arg") and dtype is torch.bool
@@ -396,7 +396,7 @@ def test_reduction_loop(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def test_scan_loop() -> None:
-    loop = ops.get("aten.cumsum.default").facets["scan"](spec_of(torch.ones(2, 3, dtype=torch.bfloat16)), -1)
+    loop = ops.get("aten.cumsum.default").scan(spec_of(torch.ones(2, 3, dtype=torch.bfloat16)), -1)
     assert (loop.combine, loop.dims, loop.dtype) == ("sum", (1,), torch.float32)
 
 

@@ -220,7 +220,7 @@ SPECIAL = {
 @pytest.mark.parametrize("name", [n for n in pointwise_names() if n not in SPECIAL])
 def test_body_equals_eager(name: str) -> None:
     op = ops.get(name)
-    count = op.facets["operands"]
+    count = op.operands
     if name == "aten.pow.Scalar":
         assert _check(name, [2.5, _columns((torch.float64,))[0]], (), {})
         return
@@ -283,7 +283,7 @@ def test_every_body_builds_with_the_schedules_builder() -> None:
         built = False
         for kind in (torch.float32, torch.int64, torch.bool):
             e = ScalarBuilder()
-            specs = [spec_of(torch.ones(2, dtype=kind)) for _ in range(op.facets["operands"])]
+            specs = [spec_of(torch.ones(2, dtype=kind)) for _ in range(op.operands)]
             if name.startswith(("aten.where", "aten.masked_fill")):
                 specs[0 if "where" in name else 1] = spec_of(torch.ones(2, dtype=torch.bool))
             if "masked_fill" in name:

@@ -187,11 +187,11 @@ def test_a_step_is_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     making = Making(lambda size: size, torch.device("cuda", 0), (2,),
                     lambda base, *geometry: (ViewStep(9, base.slot, *geometry), SlotRef(9)))
     recorded = ((4,),), (), numbers
-    (step,) = op.facets["in_place"].step(recorded, given, making)
+    (step,) = op.in_place.step(recorded, given, making)
     assert isinstance(step, LaunchStep) and step.grid == (SizeRef(0),) and step.writes == (2,)
     assert step.arguments == (SlotRef(0), SlotRef(1), SlotRef(2), SizeRef(1))
 
-    seen = through_views(op).facets["in_place"].step(
+    seen = through_views(op).in_place.step(
         (recorded, {}, ()), (given, {}, (((SizeRef(2), 4), (8, 1), 3, (8, 1)),)), making)
     assert seen[0] == ViewStep(9, 2, (SizeRef(2), 4), (8, 1), 3)
     assert seen[1].arguments == (SlotRef(0), SlotRef(1), SlotRef(9), SizeRef(1))

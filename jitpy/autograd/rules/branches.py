@@ -54,7 +54,7 @@ def _cond(p: Pullback, *values: Any) -> tuple[Any, ...]:
     specs = tuple(contiguous_spec(n.tensor.dtype, n.tensor.shape, n.tensor.device)
                   for n, take in zip((*true, *false), (*wanted[0], *wanted[1]), strict=True) if take)
     op = Op("ir.cond_backward", target, infer=lambda env, *args, **kwargs: specs,
-            facets={"aliasing": lambda *args, **kwargs: "copy", "is_recordable": True})
+            aliasing=lambda *args, **kwargs: "copy", is_recordable=True)
     back = p.call(op, predicate, true, false, tuple(grad for grad in grads if grad is not None), spec=specs)
     numbers = iter(range(len(specs)))
     parts = [[p.getitem(back, next(numbers)) if take else None for take in mask] for mask in wanted]

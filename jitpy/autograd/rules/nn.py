@@ -163,12 +163,13 @@ def _prelu(p: Pullback, g: Node, x: Node, weight: Node) -> Grads:
     return p.getitem(back, 0), p.getitem(back, 1)
 
 
-@rule(*(f"aten.upsample_{kind}.vec" for kind in ("linear1d", "bilinear2d", "trilinear3d", "bicubic2d")))
+@rule("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec")
 def _interpolated(p: Pullback, g: Node, x: Node, size: Any, align_corners: bool, factors: Any) -> Grads:
     return (_upsample_slope(p, g, x, [align_corners], factors),)
 
 
-@rule(*(f"aten.{kind}{n}d.vec" for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)))
+@rule("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec", "_upsample_nearest_exact1d.vec",
+      "_upsample_nearest_exact2d.vec", "_upsample_nearest_exact3d.vec")
 def _nearest(p: Pullback, g: Node, x: Node, size: Any, factors: Any) -> Grads:
     return (_upsample_slope(p, g, x, [], factors),)
 

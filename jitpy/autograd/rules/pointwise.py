@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.graph import Node
 from ...ir.op import NotCovered
 from ..pullback import Pullback
-from .registry import ONCE, RULES, rule
+from .registry import RULES, rule
 
 Grads = tuple[Node | None, ...]
 
@@ -74,8 +74,6 @@ UNARY: dict[str, Callable[[Pullback, Node, Node, Node], Node]] = {
     "relu6": lambda p, g, x, y: p.call("aten.hardtanh_backward.default", g, x, 0, 6),
     "hardswish": lambda p, g, x, y: p.call("aten.hardswish_backward.default", g, x),
     "hardsigmoid": lambda p, g, x, y: p.call("aten.hardsigmoid_backward.default", g, x),
-    "silu": lambda p, g, x, y: p.call("aten.silu_backward.default", g, x),
-    "mish": lambda p, g, x, y: p.call("aten.mish_backward.default", g, x),
     # d/dx log(sigmoid(x)) = 1 - sigmoid(x) = sigmoid(-x)
     "log_sigmoid": lambda p, g, x, y: p.mul(g, p.call("aten.sigmoid.default", p.neg(x))),
 }
@@ -93,17 +91,18 @@ def _unary(name: str) -> None:
 for _name in UNARY:
     _unary(_name)
 
-#: for gradients with a history torch writes these two out: autograd knows no derivative of the backward kernels
-ONCE.update(("aten.silu.default", "aten.mish.default"))
+@rule("silu", "mish", once=True)
+def _written_out(p: Pullback, g: Node, x: Node) -> Grads:
+    """For gradients with a history torch writes these out: autograd knows no derivative of the backward kernels."""
+    return (p.call(p.node.op.name.replace(".default", "_backward.default"), g, x),)
 
 
-@rule(*(f"aten.{name}.default" for name in ("floor", "ceil", "trunc", "fix", "round", "sign", "sgn", "zero")),
-      "aten.round.decimals", "aten.fill.Scalar")
+@rule("floor", "ceil", "trunc", "fix", "round", "sign", "sgn", "zero", "round.decimals", "fill.Scalar")
 def _flat(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
     return (p.zeros_like(g),)
 
 
-@rule(*(f"aten.{name}_like.default" for name in ("empty", "zeros", "ones", "full")))
+@rule("empty_like", "zeros_like", "ones_like", "full_like")
 def _like(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
     """Where torch's own code fills such a tensor, and then writes to it what has a history."""
     return (None,)
@@ -180,8 +179,8 @@ def _glu(p: Pullback, g: Node, x: Node, dim: int = -1) -> Grads:
 # -- arithmetic of two tensors ----------------------------------------------------------------------------------------
 
 
-def _both(name: str) -> tuple[str, str]:
-    return f"aten.{name}.Tensor", f"aten.{name}.Scalar"
+def _both(name: str) -> list[str]:
+    return [f"{name}.{overload}" for overload in ("Tensor", "Scalar")]
 
 
 @rule(*_both("add"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.op import Op
+from ...ir.op import Op, OpRules, full_name
 
 #: See the package's docstring.
 Rule = Callable[..., Any]
 
-RULES: dict[str, Rule] = {}
+RULES = OpRules()
 
 #: Ops whose rules give gradients that must not be differentiated again.
 ONCE: set[str] = set()
@@ -25,13 +25,11 @@ def rule(*names: str, once: bool = False, complex: bool = False) -> Callable[[Ru
     for complex numbers; what is real gets the real part of its gradient."""
 
     def register(fn: Rule) -> Rule:
-        for name in names:
-            assert name not in RULES, name
-            RULES[name] = fn
+        RULES.of(*names)(fn)
         if once:
-            ONCE.update(names)
+            ONCE.update(map(full_name, names))
         if complex:
-            COMPLEX.update(names)
+            COMPLEX.update(map(full_name, names))
         return fn
 
     return register
@@ -39,11 +37,11 @@ def rule(*names: str, once: bool = False, complex: bool = False) -> Callable[[Ru
 
 def covers(op: Op) -> bool:
     """Whether an op has a rule of its own."""
-    return op.name in RULES or "vjp" in op.facets
+    return op.name in RULES or op.vjp is not None
 
 
 def rule_for(op: Op, create_graph: bool = False) -> Rule | None:
     """The rule of an op, if one was written; if `create_graph`, one whose gradients have derivatives."""
     if create_graph and op.name in ONCE:
         return None
-    return RULES.get(op.name) or op.facets.get("vjp")
+    return RULES.get(op.name) or op.vjp

@@ -26,7 +26,8 @@ def _reshaped(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grad
       "aten.numpy_T.default", "aten.mT.default", "aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int",
       "aten.moveaxis.intlist")
 def _permuted(p: Pullback, g: Node, x: Node, *rest: Any) -> Grads:
-    order = p.node.op.facets["order"](x.tensor.ndim, *rest)
+    assert p.node.op.order is not None
+    order = p.node.op.order(x.tensor.ndim, *rest)
     back = [0] * len(order)
     for position, axis in enumerate(order):
         back[axis] = position
@@ -102,8 +103,7 @@ def _split(dim_at: int) -> Any:
     return pull
 
 
-for _name in ("split.Tensor", "unsafe_split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default"):
-    RULES[f"aten.{_name}"] = _split(2)
+rule("split.Tensor", "unsafe_split.Tensor", "split.sizes", "split_with_sizes", "chunk")(_split(2))
 
 
 @rule("aten.unbind.int")

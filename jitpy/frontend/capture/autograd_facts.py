@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Op, Spec, TensorSpec
+from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Spec, TensorSpec
 from jitpy.ir.autograd_saves import saved_by
 
 if TYPE_CHECKING:
@@ -20,41 +20,6 @@ if TYPE_CHECKING:
 #: Ops whose written arguments have no history, whatever the op is given, and keep their version: eager's own ops do not
 #: say that they write there.
 WRITES_STATISTICS = frozenset({torch.ops.aten._native_batch_norm_legit_functional.default})
-
-#: Functional forms that have no derivative, of ops in place that have one: zeros for what was there before.
-NO_DERIVATIVE = frozenset({torch.ops.aten.normal_functional.default, torch.ops.aten.bernoulli.p,
-                           torch.ops.aten.bernoulli.Tensor})
-
-#: Ops whose backward pass needs no input, and ops whose backward pass does not need the result: asked too often to run
-#: them.
-_KEEPS_NO_INPUT = frozenset(
-    {"add", "sub", "rsub", "neg", "clone", "_to_copy", "sum", "mean", "cat", "stack", "fill", "zero"}
-)
-_KEEPS_NO_RESULT = _KEEPS_NO_INPUT | {
-    "mul",
-    "div",
-    "linear",
-    "matmul",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "embedding",
-    "layer_norm",
-    "native_layer_norm",
-    "gelu",
-    "silu",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "convolution",
-    "index",
-    "where",
-    "masked_fill",
-    "select_scatter",
-    "slice_scatter",
-    "index_put",
-}
 
 
 def keepers(builder: GraphBuilder, values: Iterable[Node], since: int, writers: Collection[Node]) -> list[Node]:
@@ -74,7 +39,7 @@ def keepers(builder: GraphBuilder, values: Iterable[Node], since: int, writers: 
     for node in builder.graph.nodes[since:]:
         # in this order: an optimizer writes behind a pass that has run through nearly all of them
         if node in freed or node in writers or node.op.is_view or node.op is GETITEM or \
-                not requires_grad(node.spec) or short_name(node.op) in _KEEPS_NO_INPUT:
+                not requires_grad(node.spec) or not node.op.keeps_input:
             continue
         reads = [n for n in node.input_nodes() if shows(n, memory)]
         if reads and not saved_values(builder, node)[0].isdisjoint(reads):
@@ -86,7 +51,7 @@ def keeps_result(builder: GraphBuilder, producer: Node, value: Node) -> bool:
     """Whether autograd keeps a `value`, or a part of what `producer` computes, for the backward pass of that."""
     return (
         producer.op not in (INPUT, CONSTANT)
-        and short_name(producer.op) not in _KEEPS_NO_RESULT
+        and producer.op.keeps_result
         and requires_grad(value.spec)
         and (value.args[1] if value.op is GETITEM else 0) in saved_values(builder, producer)[1]
     )
@@ -116,11 +81,6 @@ def keeps_anything(builder: GraphBuilder, node: Node) -> bool:
         return False
     found = saved_by(builder.sizes, node)
     return found is None or found.anything
-
-
-def short_name(op: Op) -> str:
-    """`add` of `aten.add.Tensor`."""
-    return op.name.split(".")[1]
 
 
 def requires_grad(spec: Spec) -> bool:

@@ -106,7 +106,7 @@ def _usable(plan: Plan | None) -> Plan | None:
     if (
         plan is None
         or plan.facts.dynamic
-        and "sizes_by_data" not in table.get(plan.facts.overload).facets
+        and not table.get(plan.facts.overload).sizes_by_data
         or plan.facts.overload._schema.name in _HIDDEN_WRITES
     ):
         return None

@@ -55,7 +55,7 @@ def _same(value: Any) -> Any:
 
 
 #: An int that such a call returned: a node, because a graph's sizes are told by nodes.
-_INT = Op("py.drawn", _same, kind="host")
+_INT = Op("py.drawn", _same, kind="host", failure="never")
 
 
 def new_source(interp: Interpreter, function: Callable[..., Any], late: bool = False) -> CallSource:

@@ -45,7 +45,7 @@ from ..models.tensors.tensor_attributes import read_attribute
 from ..models.tensors.tensor_calls import is_torch_callable
 from . import aliasing, layouts, overlap
 from . import graph_effects as effects
-from .autograd_facts import NO_DERIVATIVE, WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
+from .autograd_facts import WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
 from .default_dtypes import name_dtype
 from .history import History
 from .inference_blocks import InferenceBlocks
@@ -486,11 +486,11 @@ class GraphBuilder:
             call_args, call_kwargs = table.normalize(table.get(functional), call_args, call_kwargs)
         fresh = 0 if outs else sum(name is None for name in facts.returns)
         if spec is not None:
-            needs = self.state.grad_enabled and functional not in NO_DERIVATIVE and any(
+            needs = self.state.grad_enabled and table.get(functional).has_derivative and any(
                 t.spec.requires_grad for t in tensors_in((call_args, call_kwargs)))
             spec = (*spec[:fresh], *_with_grad(spec[fresh:], needs)) if type(spec) is tuple else _with_grad(spec, needs)
         under_grad = self.state.grad_enabled
-        if under_grad and functional in NO_DERIVATIVE:
+        if under_grad and not table.get(functional).has_derivative:
             self.state.set("grad_enabled", False)
         if facts.overload is _aten.bernoulli_.float and not fills_by_index(call_args[0].spec):
             order = filling_order(self.sizes, call_args[0].spec)

@@ -11,6 +11,7 @@ import torch
 
 from jitpy.ir import CONSTANT, GETITEM, Dim, Node, SizeEnv, TensorSpec
 from jitpy.ir.folding import known_value
+from jitpy.ir.op import Draws, OpRules
 from jitpy.ir.sizes import floordiv
 
 from ...ir.algebra import sympy
@@ -37,7 +38,10 @@ _COMPARISONS: dict[Any, Callable[[Any, Any], bool]] = {
     **{fn: fn for fn in (operator.lt, operator.le, operator.gt, operator.ge)},
     **{getattr(torch.ops.aten, fn.__name__).Scalar: fn for fn in (operator.lt, operator.le, operator.gt, operator.ge)},
 }
-_UNIFORM = ("aten.rand.default", "aten.rand_like.default")
+_UNIFORM = Draws("uniform")
+#: `(sizes, *operands) -> size`, by op.
+_RULES = OpRules()
+_RULES.of("scalar_tensor")(lambda sizes, a, *_: a)
 
 
 def known_comparison(node: Node) -> bool | None:
@@ -64,7 +68,7 @@ def _ends(value: Any) -> tuple[float, float] | None:
         return value.meta["bounds"]
     if isinstance(value, Node) and value.op.name == "aten.item.default":
         value = value.args[0]
-    return (0.0, 1.0) if isinstance(value, Node) and value.op.name in _UNIFORM else None
+    return (0.0, 1.0) if isinstance(value, Node) and value.op.draws == _UNIFORM else None
 
 
 def _size_of(sizes: SizeEnv, node: Any, depth: int) -> Dim | None:
@@ -105,27 +109,18 @@ def _linear(sign: int) -> Callable[..., Dim | None]:
     return rule
 
 
+_RULES.of("add.Tensor", "add.Scalar")(_linear(1))
+_RULES.of("sub.Tensor", "sub.Scalar")(_linear(-1))
+
+
+@_RULES.of("mul.Tensor", "mul.Scalar")
 def _product(sizes: SizeEnv, a: Dim, b: Dim) -> Dim | None:
     return a * b if type(a) is int or type(b) is int else None
 
 
+@_RULES.of("div.Tensor_mode", "div.Scalar_mode", "floor_divide", "floor_divide.Scalar")
 def _quotient(sizes: SizeEnv, a: Dim, b: Dim, rounding_mode: str | None = "floor") -> Dim | None:
     """Rounding towards zero and down are the same for what is not negative."""
     if type(b) is not int or b <= 0 or rounding_mode is None:
         return None
     return floordiv(a, b) if rounding_mode == "floor" or sizes.known(sympy.Ge(a, 0)) else None
-
-
-_RULES: dict[str, Callable[..., Dim | None]] = {
-    "aten.scalar_tensor.default": lambda sizes, a, *_: a,
-    "aten.add.Tensor": _linear(1),
-    "aten.add.Scalar": _linear(1),
-    "aten.sub.Tensor": _linear(-1),
-    "aten.sub.Scalar": _linear(-1),
-    "aten.mul.Tensor": _product,
-    "aten.mul.Scalar": _product,
-    "aten.div.Tensor_mode": _quotient,
-    "aten.div.Scalar_mode": _quotient,
-    "aten.floor_divide.default": _quotient,
-    "aten.floor_divide.Scalar": _quotient,
-}

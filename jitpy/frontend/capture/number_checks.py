@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitpy.ir import Node, SizeEnv, TensorSpec
-from jitpy.ir.failures import looks_at_values
 from jitpy.ir.op import Op
+from jitpy.ir.ops import table
 from jitpy.ir.ops.tried import error_of
 
 from ...ir.algebra import sympy
@@ -199,8 +199,8 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if is_named and (unusual or any(True for _ in _numbers(values))):
             _check(overload, args, {**kwargs, "generator": _generator()}, _REFUSED_DRAW)
         return
-    usual = len({spec.dtype for spec in specs}) == 1 and specs[0].dtype in _USUAL and overload not in _OF_INTEGERS
-    if usual or specs[0].device.type != "cpu":
+    usual = len({spec.dtype for spec in specs}) == 1 and specs[0].dtype in _USUAL
+    if usual and not table.get(overload).only_integers or specs[0].device.type != "cpu":
         return
     _check(overload, args, kwargs, _REFUSED_WRITE)
 
@@ -221,10 +221,10 @@ def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], e
     if device is not None and device.type != "cpu" or not isinstance(overload, torch._ops.OpOverload):
         return
     dtypes = _dtypes(args, kwargs)
-    if len(dtypes) <= 1 and dtypes <= _USUAL and overload not in _OF_INTEGERS:
+    if len(dtypes) <= 1 and dtypes <= _USUAL and not table.get(overload).only_integers:
         return
     is_usual = dtypes <= _ORDINARY and torch.bool not in _asked(args, kwargs)
-    if is_usual and overload.overloadpacket.__name__ in _OF_ALL:
+    if is_usual and table.get(overload).takes_integers:
         return
     if overload.namespace != "aten" or overload.is_view:
         return
@@ -235,7 +235,7 @@ def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], e
             overload, args = torch.ops.aten.arange.default, (2,)
         kwargs = {name: value for name, value in kwargs.items() if name == "dtype"}
     error = _check(overload, args, kwargs, _NO_KERNEL)
-    if error is not None and not looks_at_values(overload) and not (len(dtypes) == 1 and dtypes <= _FLOATS):
+    if error is not None and table.get(overload).failure != "values" and not (len(dtypes) == 1 and dtypes <= _FLOATS):
         # Two elements an axis were too few, or too many.
         elements = sum(env.hint(spec.numel) for spec in specs)
         if elements <= _FEW:
@@ -250,20 +250,8 @@ _FEW = 1 << 20
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 #: what most kernels take: no complex numbers, floats of 8 bits or wide unsigned integers
 _ORDINARY = _FLOATS | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-#: frequent ops that take integers and truth values alike, or that say so themselves
-_OF_ALL = frozenset({
-    "_to_copy", "add", "all", "any", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "clone", "copy",
-    "cumsum", "embedding", "eq", "expand", "fill", "full_like", "gather", "ge", "gt", "index", "index_put",
-    "index_select", "le", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "mul", "ne", "new_ones",
-    "new_zeros", "ones_like", "repeat", "scatter", "select_scatter", "slice_scatter", "stack", "sub", "sum", "where",
-    "zeros_like",
-})
-
 _COPY = torch.ops.aten.copy_.default
 _ITEM = torch.ops.aten.item.default
-#: whose shape rules take floats, too
-_OF_INTEGERS = frozenset({torch.ops.aten.gcd_.default, torch.ops.aten.lcm_.default, torch.ops.aten.gcd.default,
-                          torch.ops.aten.lcm.default})
 
 
 @functools.cache

@@ -156,12 +156,11 @@ def _functional(overload: OpOverload) -> OpOverload | None:
 def has_size_rule(overload: OpOverload, args: tuple[Any, ...]) -> bool:
     """Whether the op table can say what an op makes whose result's size torch says to depend on data: an index without
     masks, or an op whose rule names the size by a symbol."""
-    return "sizes_by_data" in table.get(overload).facets or overload in (
-        torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor
-    ) and not any(t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
+    return bool(table.get(overload).sizes_by_data) or overload is torch.ops.aten._unsafe_index.Tensor and not any(
+        t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
 
 
 def names_sizes(overload: OpOverload, args: tuple[Any, ...]) -> bool:
     """Whether the rule of an op makes a symbol for a size of its result."""
-    facet = table.get(overload).facets.get("sizes_by_data")
-    return facet is not None and (facet is True or facet(args))
+    facet = table.get(overload).sizes_by_data
+    return facet if isinstance(facet, bool) else facet(args)

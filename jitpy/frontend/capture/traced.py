@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 _DETACH = torch.ops.aten.detach.default
-_CONJ, _NEG = torch.ops.aten._conj.default, torch.ops.aten._neg_view.default
+_CONJ = torch.ops.aten._conj.default
+_NEG = torch.ops.aten._neg_view.default
 
 #: What a shortcut returns for a call that it does not handle.
 DECLINED = object()

@@ -32,6 +32,7 @@ from . import (  # noqa: F401
     reductions,
     resize,
     strided,
+    terms,
     views,
 )
 from .derived import derive, makes_new_memory
@@ -76,7 +77,7 @@ def infer(
             suspicious = isinstance(reason, Invalid)
         else:
             if grad_enabled and (_requires_grad(specs) or kwspecs and _requires_grad(kwspecs.values())):
-                differentiable = op.facets.get("differentiable", True)
+                differentiable = op.differentiable
                 if differentiable is True:
                     return _with_grad(result)
                 if differentiable:
@@ -87,7 +88,7 @@ def infer(
 
 def aliasing(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> str:
     """What the op's result is to its inputs: 'self' (the very input), 'view' (shares its memory) or 'copy'."""
-    rule = op.facets.get("aliasing")
+    rule = op.aliasing
     if rule is None and op.infer is not None:
         return "view" if op.is_view else "copy"
     if rule is None and makes_new_memory(op.target):

@@ -10,7 +10,7 @@ from ..op import NotCovered
 from ..sizes import SizeEnv
 from ..spec import TensorSpec
 from .layout import channels_last_stride, format_stride, has_format
-from .table import define
+from .table import declare, define
 
 
 def _identity(e: Any, x: Any, *rest: Any, **options: Any) -> Any:
@@ -163,3 +163,5 @@ _define("aten.to.other", _to_other)
 _define("aten.to.dtype_layout", _to_layout)
 _define("aten._to_copy.default", _to_copy)
 _define("aten.type_as.default", _type_as)
+
+declare("_to_copy.default", "to.dtype", "clone.default", is_copy=True)

@@ -14,7 +14,7 @@ from .derived import derive
 from .indexing import one_device, row_major_only
 from .layout import channels_last_stride, is_channels_last_strides, is_contiguous, is_static, less
 from .promotion import is_float
-from .table import Invalid, define, get
+from .table import Invalid, declare, define, get
 
 
 def _convolution(axes: int) -> Any:
@@ -173,3 +173,23 @@ define("aten.convolution.default", infer=_any_convolution)
 define("aten.conv_transpose2d.input", infer=_transposed)
 define("aten.conv2d.padding", infer=_padded_convolution)
 define("aten.convolution_backward.default", infer=_convolution_backward)
+
+declare("conv2d.default", groups=6)
+declare("convolution.default", groups=8)
+declare("convolution_backward.default", groups=9)
+
+# ops of images whose results may have their axes in the order of their operands'
+declare("conv2d.default", "convolution.default", "batch_norm.default", "avg_pool2d.default",
+        "_adaptive_avg_pool2d.default", "upsample_nearest2d.default", "upsample_nearest2d.vec",
+        "upsample_nearest2d_backward.default", "constant_pad_nd.default", "cat.default", axes=((0,), (None,)))
+declare("native_batch_norm.default", "_native_batch_norm_legit_functional.default",
+        "_native_batch_norm_legit.no_stats", axes=((0,), (0,)))
+declare("convolution_backward.default", "native_batch_norm_backward.default", axes=((0, 1), (0,)))
+declare("avg_pool2d_backward.default", "_adaptive_avg_pool2d_backward.default", "native_dropout_backward.default",
+        axes=((0, 1), (None,)))
+declare("max_pool2d_with_indices.default", "native_dropout.default", axes=((0,), (0, 1)))
+declare("max_pool2d_with_indices_backward.default", axes=((0, 1, 7), (None,)))
+declare("batch_norm.default", "native_batch_norm.default", is_batch_norm=True)
+# gradients that read the sizes of their operand alone
+declare("max_pool2d_with_indices_backward.default", "avg_pool2d_backward.default",
+        "_adaptive_avg_pool2d_backward.default", sizes_only=1)

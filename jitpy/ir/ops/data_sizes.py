@@ -1,6 +1,6 @@
 """Ops whose results have sizes that depend on data: their rules name each such size by an unbacked symbol.
 
-`facets["sizes_by_data"]` is True for them, or a function of the arguments that tells whether a symbol is made. Each
+`Op.sizes_by_data` is True for them, or a function of the arguments that tells whether a symbol is made. Each
 call of such a rule makes new symbols, so that the frontend calls it once per call of the op.
 """
 

@@ -1,7 +1,7 @@
 """Tensors made from nothing: constants, ranges, random numbers, and the `*_like` and `new_*` families.
 
-`facets["fill"](*args, **kwargs)` is the value that every element has, for those that are constant.
-`facets["element"](e, index, *args, **kwargs)` is an element's value from its index (a list of int64 expressions), for
+`Op.fill(*args, **kwargs)` is the value that every element has, for those that are constant.
+`Op.element(e, index, *args, **kwargs)` is an element's value from its index (a list of int64 expressions), for
 those that follow from the position; tensor arguments arrive as expressions at that same index.
 """
 
@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from ..algebra import sympy
-from ..op import NotCovered
+from ..op import Draws, NotCovered
 from ..sizes import SizeEnv, floordiv
 from ..spec import Dim, ScalarSpec, TensorSpec, contiguous_spec, contiguous_stride
 from .data_sizes import count
 from .layout import Shape, channels_last_stride, format_stride
 from .promotion import scalar_dtype
-from .table import Invalid, define
+from .table import Invalid, declare, define
 
 _CPU = torch.device("cpu")
 
@@ -159,9 +159,9 @@ for _name, _value in (("zeros", 0), ("ones", 1)):
     define(f"aten.{_name}.default", kind="factory", infer=_sized, fill=_constant(_value))
     define(f"aten.{_name}_like.default", kind="factory", infer=_like, fill=_constant(_value), differentiable=False)
     define(f"aten.new_{_name}.default", kind="factory", infer=_new, fill=_constant(_value), differentiable=False)
-define("aten.empty.memory_format", kind="factory", infer=_sized)
-define("aten.empty_like.default", kind="factory", infer=_like, differentiable=False)
-define("aten.new_empty.default", kind="factory", infer=_new, differentiable=False)
+define("aten.empty.memory_format", kind="factory", infer=_sized, is_uninitialised=True)
+define("aten.empty_like.default", kind="factory", infer=_like, differentiable=False, is_uninitialised=True)
+define("aten.new_empty.default", kind="factory", infer=_new, differentiable=False, is_uninitialised=True)
 define("aten.full.default", kind="factory", infer=_full, fill=lambda shape, value, **options: value)
 define(
     "aten.full_like.default",
@@ -180,8 +180,11 @@ define(
 define("aten.scalar_tensor.default", kind="factory", infer=_scalar_tensor, fill=lambda value, **options: value)
 define("aten.fill.Scalar", infer=_fill, fill=lambda x, value: value)
 define("aten.fill.Tensor", infer=_fill, fill=lambda x, value: value)
-define("aten.rand.default", "aten.randn.default", kind="factory", infer=_sized)
-define("aten.rand_like.default", "aten.randn_like.default", kind="factory", infer=_like, differentiable=False)
+for _name, _draws in (("rand", Draws("uniform")), ("randn", Draws("normal"))):
+    define(f"aten.{_name}.default", kind="factory", infer=_sized, draws=_draws)
+    define(f"aten.{_name}_like.default", kind="factory", infer=_like, differentiable=False, draws=_draws)
+declare("uniform.default", draws=Draws("uniform", bounded=True))
+declare("normal_functional.default", draws=Draws("normal", bounded=True))
 
 
 def _empty_strided(
@@ -200,7 +203,8 @@ def _empty_strided(
     return spec.with_(stride=_sizes(env, stride))
 
 
-define("aten.empty_strided.default", kind="factory", infer=_empty_strided)
+define("aten.empty_strided.default", kind="factory", infer=_empty_strided, is_uninitialised=True)
+declare("new_empty_strided.default", is_uninitialised=True)
 
 
 # -- Ranges -------------------------------------------------------------------------------------------------------

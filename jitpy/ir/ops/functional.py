@@ -220,7 +220,7 @@ def _copying(
     _LIBRARY[0].impl(name, call, "CompositeExplicitAutograd")
     made = getattr(getattr(torch.ops, COPYING), name).default
     if paths:
-        get(made).facets["in_place"] = InPlace(in_place, tuple(paths))
+        get(made).in_place = InPlace(in_place, tuple(paths))
     _MADE[overload, counts] = made
     return made
 
@@ -233,7 +233,7 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 def in_place_of(op: Op) -> InPlace | None:
     """How an op that writes to copies writes to its arguments themselves, if it is one."""
-    return op.facets.get("in_place")
+    return op.in_place
 
 
 def _same_arguments(wanted: list[torch.Argument], offered: list[torch.Argument], written: tuple[int, ...]) -> bool:

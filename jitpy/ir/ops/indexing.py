@@ -23,7 +23,7 @@ from .layout import (
     normalize_dim,
 )
 from .promotion import category, result_type, scalar_dtype
-from .table import Invalid, define
+from .table import Invalid, declare, define
 from .views import diagonal, select, slice_part
 
 _INDEX_DTYPES = (torch.int64, torch.int32)
@@ -328,3 +328,11 @@ define("aten.index_put.default", infer=_index_put)
 define("aten.select_scatter.default", infer=_scatter_part(select))
 define("aten.slice_scatter.default", infer=_scatter_part(slice_part))
 define("aten.diagonal_scatter.default", infer=_scatter_part(diagonal))
+
+# kernels of torch's that put elements into a copy, or into the operand itself
+for _name in ("index_put.default", "index_copy.default", "index_add.default", "index_fill.int_Scalar",
+              "index_fill.int_Tensor", "scatter.src", "scatter.value", "scatter_add.default", "scatter_reduce.two",
+              "index_reduce.default", "masked_scatter.default"):
+    _base, _, _overload = _name.partition(".")
+    declare(_name, in_place_call=getattr(getattr(torch.ops.aten, f"{_base}_"), _overload))
+declare("select_scatter.default", "slice_scatter.default", "diagonal_scatter.default", copies_memory=True)

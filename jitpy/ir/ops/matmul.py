@@ -9,7 +9,7 @@ import torch
 from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_spec, prod
 from .layout import Shape, broadcast_shapes
-from .table import Invalid, define
+from .table import Invalid, declare, define
 
 
 def _same_kind(first: TensorSpec, *others: TensorSpec | None) -> TensorSpec:
@@ -146,3 +146,7 @@ define("aten.dot.default", kind="matmul", infer=_dot)
 define("aten.linear.default", kind="matmul", infer=_linear)
 define("aten.matmul.default", kind="matmul", infer=_matmul, decompose=_matmul_parts)
 define("aten.outer.default", infer=_outer, decompose=_outer_parts)
+
+for _name in ("mm", "bmm", "addmm", "baddbmm"):
+    declare(_name, out_call=getattr(torch.ops.aten, _name).out, is_row_major=True)
+declare("linear.default", is_row_major=True)

@@ -27,7 +27,7 @@ from .layout import (
 from .pointwise import elementwise
 from .promotion import compute_dtype, is_float, result_type
 from .reductions import cast, mean_of, variance_of
-from .table import Invalid, define, get
+from .table import Invalid, declare, define, get
 
 # -- Normalisation ------------------------------------------------------------------------------------------------
 
@@ -785,3 +785,6 @@ def _glu_parts(b: Any, x: Any, dim: int = -1) -> Any:
 
 
 define("aten.glu.default", infer=_glu, decompose=_glu_parts)
+
+declare("softmax.int", "_softmax.default", softmax="softmax")
+declare("log_softmax.int", "_log_softmax.default", softmax="log_softmax")

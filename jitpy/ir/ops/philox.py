@@ -196,9 +196,11 @@ def _copies(*args: Any, **kwargs: Any) -> str:
 
 
 define(STATE, target=_state, infer=_state_spec, is_random=True, aliasing=_copies, differentiable=False)
-define(MASK, kind="pointwise", target=dropout_mask, infer=_mask_spec, aliasing=_copies, differentiable=False)
+define(MASK, kind="pointwise", target=dropout_mask, infer=_mask_spec, aliasing=_copies, differentiable=False,
+       cheap_on=("cuda",))
 define(DRAWN, kind="pointwise", target=drawn, infer=_drawn_spec, aliasing=_copies, differentiable=False)
-define(MASKED, kind="pointwise", target=_masked, infer=_masked_spec, decompose=_masked_parts, aliasing=_copies)
+define(MASKED, kind="pointwise", target=_masked, infer=_masked_spec, decompose=_masked_parts, aliasing=_copies,
+       cheap_on=("cuda",))
 
 __all__ = ["ANGLE", "DRAWN", "MASK", "MASKED", "NORMAL", "STATE", "UNIFORM", "Streams", "drawn", "draws_by",
            "dropout_mask", "forward_scale", "kept_share", "streams_of", "uniform_ends"]

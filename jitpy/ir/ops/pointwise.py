@@ -1,8 +1,8 @@
 """Elementwise arithmetic: unary functions, binary operators, comparisons, logic, selection.
 
-A pointwise op's `scalar(e, *operands, **rest)` is its body for one element. The first `facets["operands"]` arguments
+A pointwise op's `scalar(e, *operands, **rest)` is its body for one element. The first `operands` arguments
 arrive as expressions, converted to the dtypes that `operand_dtypes` names, and rounded to 16 bits where the common
-dtype has no more (on the CPU numbers, too, but for the operand `facets["exact_number"]`); further arguments (`alpha`,
+dtype has no more (on the CPU numbers, too, but for the operand `exact_number`); further arguments (`alpha`,
 `approximate`, clamp bounds of None, ...) arrive as they stand in the node. Bodies raise NotCovered for arguments they
 do not handle.
 """
@@ -20,7 +20,7 @@ from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_stride
 from .layout import broadcast_shapes, elementwise_layout, preserved_stride
 from .promotion import category, compute_dtype, float_result, result_type, scalar_dtype
-from .table import Invalid, define
+from .table import Invalid, declare, define
 
 Dtypes = tuple[torch.dtype, ...]
 
@@ -36,8 +36,9 @@ def operand_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dty
 
 def common_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dtypes:
     """What eager converts each operand of a pointwise op to."""
-    dtypes = op.facets["compute"](*args, **kwargs)
-    return (dtypes,) * op.facets["operands"] if isinstance(dtypes, torch.dtype) else tuple(dtypes)
+    assert op.compute is not None
+    dtypes = op.compute(*args, **kwargs)
+    return (dtypes,) * op.operands if isinstance(dtypes, torch.dtype) else tuple(dtypes)
 
 
 def elementwise(
@@ -679,3 +680,30 @@ define(
     operands=3,
     compute=lambda x, mask, value: (x.dtype, torch.bool, x.dtype),
 )
+
+declare("add", "mul", commutes=True)
+# beside those that return integers or truth values
+declare("ceil.default", "floor.default", "round.default", "trunc.default", "fix.default", "frac.default",
+        "sign.default", "sgn.default", "floor_divide.default", "floor_divide.Scalar", "fmod.Tensor", "fmod.Scalar",
+        "remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", "div.Tensor_mode", "div.Scalar_mode",
+        "divide.Tensor_mode", "divide.Scalar_mode", has_steps=True)
+declare("_to_copy", "abs", "add", "alias", "bitwise_and", "bitwise_not", "bitwise_or", "ceil", "clamp", "clamp_max",
+        "clamp_min", "clone", "contiguous", "div", "eq", "floor", "ge", "gt", "le", "leaky_relu", "logical_and",
+        "logical_not", "logical_or", "lt", "masked_fill", "maximum", "minimum", "mul", "ne", "neg", "reciprocal",
+        "relu", "rsub", "sign", "sqrt", "square", "sub", "threshold", "to", "where", cheap_on=("cpu", "cuda"))
+declare("exp", cheap_on=("cuda",))  # the units of GPUs for such functions wait for memory as a rule
+declare("gcd", "gcd_", "lcm", "lcm_", only_integers=True)
+declare("_to_copy", "add", "all", "any", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "clone", "copy",
+        "cumsum", "embedding", "eq", "expand", "fill", "full_like", "gather", "ge", "gt", "index", "index_put",
+        "index_select", "le", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "mul", "ne", "new_ones",
+        "new_zeros", "ones_like", "repeat", "scatter", "select_scatter", "slice_scatter", "stack", "sub", "sum",
+        "where", "zeros_like", takes_integers=True)
+declare("item.default", "_to_copy.default", "detach.default", "all.default", "any.default", "logical_not.default",
+        "remainder.Scalar", "view.default", "select.int", "squeeze.default", "eq.Scalar", "ne.Scalar", "lt.Scalar",
+        "le.Scalar", "gt.Scalar", "ge.Scalar", is_question=True)
+declare("add", "sub", "rsub", "neg", "clone", "_to_copy", "sum", "mean", "cat", "stack", "fill", "zero",
+        keeps_input=False, keeps_result=False)
+declare("mul", "div", "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "layer_norm",
+        "native_layer_norm", "gelu", "silu", "conv1d", "conv2d", "conv3d", "convolution", "index",
+        "where", "masked_fill", "select_scatter", "slice_scatter", "index_put", keeps_result=False)
+declare("normal_functional.default", "bernoulli.p", "bernoulli.Tensor", has_derivative=False)

@@ -52,6 +52,6 @@ def _copies(*args: Any, **kwargs: Any) -> str:
     return "copy"
 
 
-define(SEED, target=_seed, infer=_nothing, is_random=True, aliasing=_copies, differentiable=False)
-define(READ, target=_read, infer=_state, is_random=True, aliasing=_copies, differentiable=False)
+define(SEED, target=_seed, infer=_nothing, is_random=True, aliasing=_copies, differentiable=False, failure="never")
+define(READ, target=_read, infer=_state, is_random=True, aliasing=_copies, differentiable=False, failure="never")
 define(WRITE, target=_write, infer=_nothing, is_random=True, aliasing=_copies, differentiable=False)

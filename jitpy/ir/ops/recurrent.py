@@ -106,6 +106,6 @@ def _infer_layer_backward(env: SizeEnv, grad: TensorSpec, x: TensorSpec, h: Tens
 
 #: One layer in one direction, in training: the states behind all steps, and what is kept of these.
 define("ir.recurrent_layer", target=recurrent_layer, infer=_infer_layer, is_random=False,
-       differentiable=(True, False), is_recordable=True, aliasing=lambda *args, **kwargs: "copy")
+       differentiable=(True, False), is_recordable=True, aliasing=lambda *args, **kwargs: "copy", failure="never")
 define("ir.recurrent_layer_backward", target=recurrent_layer_backward, infer=_infer_layer_backward, is_random=False,
-       aliasing=lambda *args, **kwargs: "copy")
+       aliasing=lambda *args, **kwargs: "copy", failure="never")

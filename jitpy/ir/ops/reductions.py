@@ -1,6 +1,6 @@
 """Reductions, scans, and what is made of them: means, variances, norms, softmax.
 
-`facets["reduction"](*args, **kwargs)` (specs and constants in, `Reduction` out) tells the schedule how to run an op as
+`Op.reduction(*args, **kwargs)` (specs and constants in, `Reduction` out) tells the schedule how to run an op as
 one loop. Ops made of several loops have a `decompose` instead.
 """
 

@@ -105,7 +105,7 @@ def has_python_rules(overload: torch._ops.OpOverload) -> bool:
 def looks_at_grad_mode(op: Op) -> bool:
     """Whether an op does more than its kernel where autograd would record it: a graph without gradients calls it with
     grad mode off, as what it is given may require grad all the same (a detached tensor shares its operand's place)."""
-    return "is_recordable" in op.facets or is_programs_own(op)
+    return op.is_recordable or is_programs_own(op)
 
 
 def _is_registered(overload: torch._ops.OpOverload, kernels: re.Pattern[str]) -> bool:

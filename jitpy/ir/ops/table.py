@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..op import NotCovered, Op
+from .failing import facts_of
+
+if TYPE_CHECKING:
+    from ..graph import Node
 
 
 class Invalid(NotCovered):
     """What a rule raises for arguments that eager may well reject: the kernel itself is asked, if that is cheap."""
 
 
-#: What a hand-written entry says before its torch overload is looked up.
-_ENTRIES: dict[str, _Entry] = {}
+#: What the definition of an op says of it, by full name: fields of `Op`.
+_ENTRIES: dict[str, dict[str, Any]] = {}
+
+#: What is said of ops besides: by full name, or by the name without overload for all overloads.
+_DECLARED: dict[str, dict[str, Any]] = {}
 
 #: Finished ops, by name and by overload.
 _OPS: dict[Any, Op] = {}
 
 
-@dataclass(slots=True)
-class _Entry:
-    kind: str = "other"
-    infer: Callable[..., Any] | None = None
-    scalar: Callable[..., Any] | None = None
-    decompose: Callable[..., Any] | None = None
-    target: Callable[..., Any] | None = None
-    is_random: bool | None = None
-    is_pure: bool = True
-    facets: dict[str, Any] = field(default_factory=dict)
-
-
-def define(
-    *names: str,
-    kind: str = "other",
-    infer: Callable[..., Any] | None = None,
-    scalar: Callable[..., Any] | None = None,
-    decompose: Callable[..., Any] | None = None,
-    target: Callable[..., Any] | None = None,
-    is_random: bool | None = None,
-    is_pure: bool = True,
-    **facets: Any,
-) -> None:
-    """Define one op, or several that share every facet. `target` is needed for ops that torch does not have.
-
-    Facets read by the table itself:
-      differentiable  False where eager's result never requires grad (comparisons, argmax, detach, ...)
-      aliasing        `(env, *args, **kwargs) -> 'view' | 'copy' | 'self'`, for ops whose schema does not tell
-      is_recordable   the target does more where autograd records it: it is called with grad mode off where none does
-      operands        how many leading arguments `scalar` takes as expressions (pointwise ops)
-      compute         `(*args, **kwargs) -> dtypes` that those operands are converted to (pointwise ops)
-    """
+def define(*names: str, **facts: Any) -> None:
+    """Define one op, or several that share every fact: fields of `Op`. Ops that torch does not have need `target`."""
     for name in names:
         if name in _ENTRIES:
             raise ValueError(f"{name} is defined twice")
-        _ENTRIES[name] = _Entry(kind, infer, scalar, decompose, target, is_random, is_pure, dict(facets))
+        _ENTRIES[name] = facts
+
+
+def declare(*names: str, **facts: Any) -> None:
+    """Facts that ATen ops share beside their definitions, or that need none. `index_put` means all its overloads,
+    `div.Tensor_mode` one."""
+    for name in names:
+        _DECLARED.setdefault(f"aten.{name}", {}).update(facts)
 
 
 def defined_names() -> list[str]:
@@ -91,7 +73,8 @@ def _make(op: Any) -> Op:
     if isinstance(op, str):
         name = op if op in _ENTRIES or op.count(".") != 1 else f"{op}.default"
         entry = _ENTRIES.get(name)
-        target = entry.target if entry is not None and entry.target is not None else _overload(name)
+        target = None if entry is None else entry.get("target")
+        target = _overload(name) if target is None else target
     elif isinstance(op, torch._ops.OpOverload):
         name = str(op)
         entry = _ENTRIES.get(name)
@@ -100,7 +83,7 @@ def _make(op: Any) -> Op:
         raise TypeError(f"an op is a name or a torch overload, not {type(op).__name__}")
     found = _OPS.get(name)
     if found is None:
-        found = _build(name, target, entry or _Entry())
+        found = _build(name, target, entry or {})
         _OPS[name] = found
         if isinstance(target, torch._ops.OpOverload):
             _OPS[target] = found
@@ -118,29 +101,22 @@ def _overload(name: str) -> torch._ops.OpOverload:
     return overload
 
 
-def _build(name: str, target: Any, entry: _Entry) -> Op:
-    is_view = is_random = False
-    is_pure = entry.is_pure
+def _build(name: str, target: Any, entry: dict[str, Any]) -> Op:
+    namespace, _, rest = name.partition(".")
+    base = rest.partition(".")[0]
+    facts: dict[str, Any] = {}
+    if namespace == "aten":
+        facts = {**facts_of(base), **_DECLARED.get(f"aten.{base}", {}), **_DECLARED.get(name, {})}
+    facts |= {**entry, "target": target}
     if isinstance(target, torch._ops.OpOverload):
         schema = target._schema
-        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
-        is_random = torch.Tag.nondeterministic_seeded in target.tags
-        is_pure = is_pure and not schema.is_mutable
-    if entry.is_random is not None:
-        is_random = entry.is_random
-    kind = entry.kind if entry.kind != "other" or not is_view else "view"
-    return Op(
-        name,
-        target,
-        kind,
-        entry.infer,
-        entry.scalar,
-        entry.decompose,
-        is_view or kind == "view",
-        is_random,
-        is_pure,
-        dict(entry.facets),
-    )
+        facts["is_view"] = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+        if facts["is_view"] and "kind" not in facts:
+            facts["kind"] = "view"
+        facts.setdefault("is_random", torch.Tag.nondeterministic_seeded in target.tags)
+        facts["is_pure"] = facts.get("is_pure", True) and not schema.is_mutable
+    facts["is_view"] = facts.get("is_view", False) or facts.get("kind") == "view"
+    return Op(name, **facts)
 
 
 def normalize(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -167,4 +143,12 @@ def normalize(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tu
     return tuple(values), rest
 
 
-__all__ = ["Invalid", "NotCovered", "define", "defined_names", "get", "normalize"]
+def fill_value(node: Node) -> Any:
+    """The argument or number that every element of a node's result is; None where the op's definition says of none."""
+    if node.op.fill is None:
+        return None
+    args, kwargs = normalize(node.op, node.args, node.kwargs)
+    return node.op.fill(*args, **kwargs)
+
+
+__all__ = ["Invalid", "NotCovered", "declare", "define", "defined_names", "fill_value", "get", "normalize"]

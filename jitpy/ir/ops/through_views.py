@@ -95,7 +95,7 @@ def through_views(inner: Op) -> Op:
     own = tuple((1, *path) if isinstance(path[0], str) else (0, *path) for path in paths)
     facet = InPlace(in_place, own, None if written.step is None else steps)
     return Op(NAME, functional, infer=infer,
-              facets={"in_place": facet, "differentiable": False, "is_recordable": True})
+              in_place=facet, differentiable=False, is_recordable=True)
 
 
 __all__ = ["NAME", "Geometry", "at", "put", "through_views"]

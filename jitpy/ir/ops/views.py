@@ -1,6 +1,6 @@
 """Views: results that share their input's memory, and the reshapes that sometimes do.
 
-`facets["index"](index, x, *args)` maps an index of the result to the index of the same element in the input `x` (a
+`Op.index(index, x, *args)` maps an index of the result to the index of the same element in the input `x` (a
 spec); indices are whatever supports `+ - * // %` (ints, sympy, the schedule's own). Ops with several results take the
 result's number as `output=`.
 """
@@ -18,7 +18,7 @@ from ..op import NotCovered, Op
 from ..sizes import SizeEnv, floordiv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride, prod
 from .layout import Shape, format_stride, has_format, is_static, less, normalize_dim, theorem
-from .table import Invalid, define
+from .table import Invalid, declare, define
 
 Index = Sequence[Any]
 
@@ -854,3 +854,8 @@ def _repeat_index(index: Index, x: TensorSpec, repeats: Sequence[Any]) -> tuple[
 
 
 define("aten.repeat.default", infer=_repeat, index=_repeat_index)
+
+declare("view.default", "_unsafe_view.default", "view_as.default", "reshape.default", "reshape_as.default",
+        "flatten.using_ints", "ravel.default", "unflatten.int", is_reshape=True)
+declare("view.default", "view.dtype", "_unsafe_view.default", "as_strided.default", "reshape.default",
+        "flatten.using_ints", "unflatten.int", "view_as_real.default", "view_as_complex.default", asks_for_layout=True)

@@ -112,7 +112,7 @@ def _operands(product: Node, added: Node | None) -> tuple[Node, Node, Node, bool
         own, *args = args  # type: ignore[assignment]
     elif name == "aten.linear.default" and not kwargs:
         args, own, turned = args[:2], args[2] if len(args) == 3 else None, True
-    elif name not in ("aten.mm.default", "aten.matmul.default"):
+    elif product.op.kind != "matmul" or len(args) != 2:
         raise NotCovered("no product")
     if (own is None) is (added is None):
         raise NotCovered("no product with one bias")

@@ -18,7 +18,6 @@ rewrites of `rules.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ import torch
 
 from ..builder import Builder
 from ..graph import GETITEM, Graph, Node
-from ..op import NotCovered
+from ..op import NotCovered, OpRules
 from ..spec import Dim, TensorSpec, prod
 
 #: Bytes that fast kernels move at a time.
@@ -274,16 +273,21 @@ def _product(b: Builder, node: Node) -> _Product | None:
 
 
 _Form = tuple[str, Node, Node, Node | None, dict[str, Any]]
+#: `(b, node) -> _Form | None`, by op.
+_FORMS = OpRules()
 
 
+@_FORMS.of("mm", "bmm")
 def _plain(b: Builder, node: Node) -> _Form:
     return node.op.name, node.args[0], node.args[1], None, {}
 
 
+@_FORMS.of("addmm")
 def _added(b: Builder, node: Node) -> _Form | None:
     return node.op.name, node.args[1], node.args[2], node.args[0], dict(node.kwargs)
 
 
+@_FORMS.of("linear")
 def _linear(b: Builder, node: Node) -> _Form | None:
     """On rows, as eager's composite op does it."""
     x, weight, bias = (*node.args, node.kwargs.get("bias"), None)[:3]
@@ -295,6 +299,7 @@ def _linear(b: Builder, node: Node) -> _Form | None:
     return ("aten.mm.default" if bias is None else "aten.addmm.default"), rows, turned, bias, {}
 
 
+@_FORMS.of("matmul")
 def _matmul(b: Builder, node: Node) -> _Form | None:
     """Of two matrices, or of rows with a matrix."""
     x, y = node.args
@@ -304,13 +309,5 @@ def _matmul(b: Builder, node: Node) -> _Form | None:
     rows = x if len(shape) == 2 else b.call("aten.view.default", x, [prod(shape[:-1]), shape[-1]])
     return "aten.mm.default", rows, y, None, {}
 
-
-_FORMS: dict[str, Callable[[Builder, Node], _Form | None]] = {
-    "aten.mm.default": _plain,
-    "aten.bmm.default": _plain,
-    "aten.addmm.default": _added,
-    "aten.linear.default": _linear,
-    "aten.matmul.default": _matmul,
-}
 
 __all__ = ["align_products"]

@@ -23,12 +23,10 @@ from ..ops import normalize
 from ..ops.layout import channels_last_stride
 from ..spec import TensorSpec, prod
 
-_WITH_RELU, _WITH_SUM = "aten.cudnn_convolution_relu.default", "aten.cudnn_convolution_add_relu.default"
-_NORMS = ("aten.native_batch_norm.default", "aten.batch_norm.default")
+_WITH_RELU = "aten.cudnn_convolution_relu.default"
+_WITH_SUM = "aten.cudnn_convolution_add_relu.default"
 #: What channels must be multiples of (images apart), and elements fewer than: cuDNN's fused calls are made for these.
 _PIECE, _IMAGE, _MOST = 8, 3, 1 << 31
-#: Conversions that a weight may have gone through.
-_CONVERSIONS = ("aten._to_copy.default", "aten.to.dtype", "aten.clone.default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class _Normed:
 def fold_batch_norms(graph: Graph, where: str = "cuda") -> list[str]:
     """Rewrite convolutions on devices of type `where` in place; what they were is left to be removed. One text each."""
     found = [node for node in graph.nodes if node.op.name == "aten.relu.default" and _is_image(node, where)]
-    if not found or not any(node.op.name in _NORMS for node in graph.nodes) or not _has_calls(where):
+    if not found or not any(node.op.is_batch_norm for node in graph.nodes) or not _has_calls(where):
         return []
     folder = _Folder(graph, where)
     return [f"{node.name}: convolution, batch norm and relu in one call" for node in found if folder.fold(node)]
@@ -135,7 +133,7 @@ class _Folder:
             norm, part = norm.args
             if part != 0 or not self._is_alone(norm):
                 return None
-        if norm.op.name not in _NORMS:
+        if not norm.op.is_batch_norm:
             return None
         args, kwargs = normalize(norm.op, norm.args, norm.kwargs)
         if kwargs or len(args) < 8:
@@ -192,7 +190,7 @@ def _is_exact(value: object) -> bool:
 def _before_rounding(value: Node) -> Node | None:
     """The float32 tensor that a bfloat16 one was made of, if it is nothing but that."""
     device = value.tensor.device
-    while value.op.name in _CONVERSIONS and value.tensor.dtype is torch.bfloat16:
+    while value.op.is_copy and value.tensor.dtype is torch.bfloat16:
         value = value.args[0]
     return value if _is_exact(value) and value.tensor.device == device else None
 

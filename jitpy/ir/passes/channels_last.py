@@ -1,7 +1,7 @@
 """Convolutions in channels-last: which of them run so, and the strides of what lies between them.
 
 Libraries' convolutions work on channels-last memory, or convert to it and back around each call. Here whole *regions*
-of a graph change over: values of four axes that ops which keep the order of axes of their operands (`_FOLLOWERS`)
+of a graph change over: values of four axes that ops which keep the order of axes of their operands (`Op.axes`)
 connect with each other and with convolutions. What enters a region is converted once, what leaves it is converted back,
 so that everything else, and the caller, sees the strides it saw before. A region changes over if that moves clearly
 fewer bytes than the library would. Conversions are `aten.clone` nodes, which fuse with the kernels around them; the
@@ -37,35 +37,6 @@ _PIECE = 8
 #: How many channels the CPU library's kernels work on together.
 _BLOCK = 16
 
-#: Which arguments (by position) and which results follow each other's order of axes; None: the op's only result.
-_Positions = tuple[tuple[int, ...], tuple[int | None, ...]]
-
-_POOL: _Positions = (0,), (None,)
-_POOL_BACKWARD: _Positions = (0, 1), (None,)
-_FOLLOWERS: dict[str, _Positions] = {
-    "aten.conv2d.default": _POOL,
-    "aten.convolution.default": _POOL,
-    "aten.convolution_backward.default": ((0, 1), (0,)),
-    "aten.batch_norm.default": _POOL,
-    "aten.native_batch_norm.default": ((0,), (0,)),
-    "aten._native_batch_norm_legit_functional.default": ((0,), (0,)),
-    "aten._native_batch_norm_legit.no_stats": ((0,), (0,)),
-    "aten.native_batch_norm_backward.default": ((0, 1), (0,)),
-    "aten.max_pool2d_with_indices.default": ((0,), (0, 1)),
-    "aten.max_pool2d_with_indices_backward.default": ((0, 1, 7), (None,)),
-    "aten.avg_pool2d.default": _POOL,
-    "aten.avg_pool2d_backward.default": _POOL_BACKWARD,
-    "aten._adaptive_avg_pool2d.default": _POOL,
-    "aten._adaptive_avg_pool2d_backward.default": _POOL_BACKWARD,
-    "aten.upsample_nearest2d.default": _POOL,
-    "aten.upsample_nearest2d.vec": _POOL,
-    "aten.upsample_nearest2d_backward.default": _POOL,
-    "aten.constant_pad_nd.default": _POOL,
-    "aten.native_dropout.default": ((0,), (0, 1)),
-    "aten.native_dropout_backward.default": ((0, 1), (None,)),
-    "aten.cat.default": _POOL,
-}
-_CONVOLUTIONS = {"aten.conv2d.default": 6, "aten.convolution.default": 8, "aten.convolution_backward.default": 9}
 _BACKWARD = "aten.convolution_backward.default"
 
 #: A value: a node, or one result of a node that has several.
@@ -74,7 +45,7 @@ _Value = tuple[Node, int | None]
 
 def use_channels_last(graph: Graph) -> list[str]:
     """Change over the regions for which it pays, in place. Nothing in the graph may require grad."""
-    if not any(node.op.name in _CONVOLUTIONS for node in graph.nodes):
+    if not any(node.op.groups is not None for node in graph.nodes):
         return []
     found = [region for region in _Regions(graph).regions() if region.pays()]
     if found:
@@ -135,7 +106,8 @@ class _Region:
 
 def _images(node: Node) -> Iterator[_Value]:
     """What a convolution reads and makes, weights apart."""
-    reads, makes = _FOLLOWERS[node.op.name]
+    assert node.op.axes is not None
+    reads, makes = node.op.axes
     yield from (_value(node.args[k]) for k in reads)
     yield from ((node, part) for part in makes if _spec((node, part)) is not None)
 
@@ -200,7 +172,8 @@ def _has_fast_groups(node: Node) -> bool:
 
 
 def _groups(node: Node) -> Any:
-    position = _CONVOLUTIONS[node.op.name]
+    position = node.op.groups
+    assert position is not None
     return node.args[position] if len(node.args) > position else node.kwargs.get("groups", 1)
 
 
@@ -230,7 +203,7 @@ class _Regions:
 
     def _follower(self, node: Node) -> tuple[list[_Value], list[_Value]] | None:
         """What a node reads and makes in one order of axes; None for nodes that have to stay as they are."""
-        place = _FOLLOWERS.get(node.op.name)
+        place = node.op.axes
         if place is None and not _is_elementwise(node.op):
             return None
         if place is None:
@@ -250,7 +223,7 @@ class _Regions:
             return None
         if "memory_format" in node.kwargs or alias_kind(self.graph, node) != "copy":
             return None
-        if node.op.name in _CONVOLUTIONS and _writes_out_of_bounds(node):
+        if node.op.groups is not None and _writes_out_of_bounds(node):
             return None
         return reads, makes
 
@@ -275,7 +248,7 @@ class _Regions:
             for value in dict.fromkeys(reads):
                 if value not in self.parent:
                     region.entering.setdefault(value, []).append(node)
-            if node.op.name in _CONVOLUTIONS:
+            if node.op.groups is not None:
                 region.convolutions.append(node)
         regions = [region for region in found.values() if region.convolutions]
         home = {value: region for region in regions for value in region.members}

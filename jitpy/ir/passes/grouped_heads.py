@@ -15,7 +15,6 @@ from ..ops.nn import gpu_attention
 from ..spec import TensorSpec
 
 _ATTENTION = "aten.scaled_dot_product_attention.default"
-_RESHAPED = ("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
 #: Which axis of keys and values counts heads; a group's members are behind it while they are repeated.
 _HEADS, _MEMBERS = 1, 2
 
@@ -64,8 +63,8 @@ def _source(node: Node, watched: set[Node]) -> Node | None:
     """What a tensor (batch, heads, rows, columns) repeats some times each along its heads, perhaps in another dtype."""
     chain = [node]
 
-    def follow(name: str) -> bool:
-        if chain[-1].op.name != name:
+    def follow(name: str, is_reshape: bool = False) -> bool:
+        if chain[-1].op.name != name and not (is_reshape and chain[-1].op.is_reshape):
             return False
         chain.append(chain[-1].args[0])
         return True
@@ -73,7 +72,7 @@ def _source(node: Node, watched: set[Node]) -> Node | None:
     if chain[-1].kwargs.keys() == {"dtype"}:
         follow("aten._to_copy.default")
     many = chain[-1].tensor.shape
-    if not any(follow(name) for name in _RESHAPED):
+    if not follow("", is_reshape=True):
         return None
     follow("aten.clone.default")
     repeated = chain[-1].tensor.shape

@@ -13,6 +13,8 @@ import torch
 
 from ..folding import known_value
 from ..graph import CONSTANT, Node
+from ..op import OpRules
+from ..ops.table import fill_value
 from ..spec import Dim, TensorSpec
 
 
@@ -46,6 +48,9 @@ Form = Uniform | Ramp | Band
 _ELEMENTS, _NODES = 1 << 24, 128
 #: Where a node keeps what its values said.
 _LOOKED_AT = "mask_form"
+
+#: `(node, seen) -> form`, by op.
+_RULES = OpRules()
 
 
 def known_mask(mask: Node) -> Form | None:
@@ -87,7 +92,7 @@ def _form(node: Any, seen: dict[Node, Form | None]) -> Form | None:
             seen[node] = _of_values(node.args[0])
         else:
             rule = _RULES.get(node.op.name)
-            seen[node] = rule(node, seen) if rule is not None else None
+            seen[node] = rule(node, seen) if rule is not None else _filled(node)
     return seen[node]
 
 
@@ -97,9 +102,7 @@ def _is_zero(node: Any) -> bool:
         node = node.args[0]
     if not isinstance(node, Node):
         return isinstance(node, (int, float)) and node == 0
-    if node.op.name in _VALUES:
-        return _is_zero(_argument(node, _VALUES[node.op.name], "fill_value"))
-    return node.op.name in _ZEROS
+    return node.op.fill is not None and _is_zero(fill_value(node))
 
 
 def _of_values(value: torch.Tensor) -> Form | None:
@@ -126,6 +129,7 @@ def _is_int(value: Any) -> bool:
     return not isinstance(value, (bool, float, Node)) and value is not None
 
 
+@_RULES.of("arange", "arange.start", "arange.start_step")
 def _arange(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     numbers = node.args
     start, step = (0, 1) if len(numbers) == 1 else (numbers[0], numbers[2] if len(numbers) > 2 else 1)
@@ -134,20 +138,16 @@ def _arange(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     return Ramp(-1, start, node.tensor.shape[0])
 
 
-def _full(position: int) -> Any:
-    def rule(node: Node, seen: dict[Node, Form | None]) -> Form | None:
-        value = _argument(node, position, "fill_value")
-        if not isinstance(value, (bool, int)):
-            return None
-        return Uniform(bool(value) if node.tensor.dtype is torch.bool else int(value))
-
-    return rule
+def _filled(node: Node) -> Form | None:
+    """Of ops that repeat a number."""
+    value = fill_value(node)
+    if not isinstance(value, (bool, int)):
+        return None
+    return Uniform(bool(value) if node.tensor.dtype is torch.bool else int(value))
 
 
-def _filled(value: int) -> Any:
-    return lambda node, seen: Uniform(bool(value) if node.tensor.dtype is torch.bool else value)
-
-
+@_RULES.of("_to_copy", "to.dtype", "to.device", "to.dtype_layout", "to.other", "clone", "alias", "detach", "contiguous",
+           "lift_fresh")
 def _same(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     """Copies and conversions between integers, or of bools."""
     form, source, target = _form(node.args[0], seen), node.args[0].tensor.dtype, node.tensor.dtype
@@ -164,6 +164,7 @@ def _placed(form: Form | None, node: Node, axis: int) -> Form | None:
     return replace(form, axis=axis - node.tensor.ndim) if isinstance(form, Ramp) else form
 
 
+@_RULES.of("unsqueeze")
 def _unsqueeze(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     form = _form(node.args[0], seen)
     if isinstance(form, Uniform):
@@ -175,6 +176,7 @@ def _unsqueeze(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     return form if new <= node.tensor.ndim - 3 else None  # a band stays one in front of its two axes
 
 
+@_RULES.of("view", "reshape", "_unsafe_view", "squeeze", "squeeze.dim")
 def _view(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     """Axes of one element come or go."""
     form, before, after = _form(node.args[0], seen), node.args[0].tensor.shape, node.tensor.shape
@@ -189,6 +191,7 @@ def _view(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     return form if before[-2:] == after[-2:] and all(size == 1 for size in fronts) else None
 
 
+@_RULES.of("expand")
 def _expand(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     form, before = _form(node.args[0], seen), node.args[0].tensor.shape
     if isinstance(form, Ramp):
@@ -198,6 +201,7 @@ def _expand(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     return form
 
 
+@_RULES.of("slice.Tensor")
 def _slice(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     form = _form(node.args[0], seen)
     if form is None or isinstance(form, Uniform):
@@ -253,6 +257,7 @@ def _compare(flipped: bool, strict: bool) -> Any:
     return rule
 
 
+@_RULES.of("bitwise_and.Tensor", "logical_and", "__and__.Tensor")
 def _and(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     if node.tensor.dtype is not torch.bool:
         return None
@@ -262,6 +267,7 @@ def _and(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     return None
 
 
+@_RULES.of("bitwise_or.Tensor", "logical_or", "__or__.Tensor")
 def _or(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     if node.tensor.dtype is not torch.bool:
         return None
@@ -282,6 +288,7 @@ def _broadcast(value: Any, node: Node, seen: dict[Node, Form | None]) -> Form | 
     return None if isinstance(form, Ramp) else form
 
 
+@_RULES.of("bitwise_not", "logical_not")
 def _not(node: Node, seen: dict[Node, Form | None]) -> Form | None:
     form = _form(node.args[0], seen)
     if node.args[0].tensor.dtype is not torch.bool:
@@ -308,41 +315,16 @@ def _not_negative(value: Dim) -> bool:
     return bool(value.is_nonnegative)
 
 
-_RULES: dict[str, Any] = {
-    f"aten.{name}": rule
-    for names, rule in (
-        (("arange.default", "arange.start", "arange.start_step"), _arange),
-        (("ones.default", "new_ones.default", "ones_like.default"), _filled(1)),
-        (("zeros.default", "new_zeros.default", "zeros_like.default"), _filled(0)),
-        (("full.default", "full_like.default"), _full(1)),
-        (("new_full.default",), _full(2)),
-        (("scalar_tensor.default",), _full(0)),
-        (("_to_copy.default", "to.dtype", "to.device", "to.dtype_layout", "to.other", "clone.default",
-          "alias.default", "detach.default", "contiguous.default", "lift_fresh.default"), _same),
-        (("unsqueeze.default",), _unsqueeze),
-        (("view.default", "reshape.default", "_unsafe_view.default", "squeeze.default", "squeeze.dim"), _view),
-        (("expand.default",), _expand),
-        (("slice.Tensor",), _slice),
-        (("add.Tensor", "add.Scalar"), _add(1)),
-        (("sub.Tensor", "sub.Scalar"), _add(-1)),
-        (("ge.Tensor", "ge.Scalar"), _compare(False, False)),
-        (("gt.Tensor", "gt.Scalar"), _compare(False, True)),
-        (("le.Tensor", "le.Scalar"), _compare(True, False)),
-        (("lt.Tensor", "lt.Scalar"), _compare(True, True)),
-        (("bitwise_and.Tensor", "logical_and.default", "__and__.Tensor"), _and),
-        (("bitwise_or.Tensor", "logical_or.default", "__or__.Tensor"), _or),
-        (("bitwise_not.default", "logical_not.default"), _not),
-        (("tril.default",), _triangle(True)),
-        (("triu.default",), _triangle(False)),
-    )
-    for name in names
-}
+_RULES.of("add.Tensor", "add.Scalar")(_add(1))
+_RULES.of("sub.Tensor", "sub.Scalar")(_add(-1))
+_RULES.of("ge.Tensor", "ge.Scalar")(_compare(False, False))
+_RULES.of("gt.Tensor", "gt.Scalar")(_compare(False, True))
+_RULES.of("le.Tensor", "le.Scalar")(_compare(True, False))
+_RULES.of("lt.Tensor", "lt.Scalar")(_compare(True, True))
+_RULES.of("tril")(_triangle(True))
+_RULES.of("triu")(_triangle(False))
 
 #: Rules of ops whose result has the elements of the first operand, and no others.
 _PASSED_ON = (_same, _unsqueeze, _view, _expand, _slice)
-_ZEROS = ("aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default")
-#: Ops that repeat a number, and the position of it.
-_VALUES = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.new_full.default": 2}
-
 
 __all__ = ["Band", "Form", "Ramp", "Uniform", "hides_nothing", "is_causal", "known_mask"]

@@ -31,8 +31,6 @@ from ..spec import Dim, TensorSpec
 
 Bindings = dict[str, Any]
 
-COMMUTATIVE = frozenset({"add", "mul"})
-
 
 class Pattern:
     """Base of patterns: `match` extends `bindings` or returns False, leaving them in any state."""
@@ -79,7 +77,7 @@ class CallPattern(Pattern):
             return False
         if self._match_args(value, value.args, bindings):
             return True
-        if self.base in COMMUTATIVE and len(value.args) == 2 and len(self.args) == 2:
+        if value.op.commutes and len(value.args) == 2 and len(self.args) == 2:
             return self._match_args(value, value.args[::-1], bindings)
         return False
 

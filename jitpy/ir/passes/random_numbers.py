@@ -12,13 +12,15 @@ import torch
 
 from ..builder import Builder
 from ..graph import GETITEM, REGION, Graph, Node
-from ..op import NotCovered
+from ..op import NotCovered, OpRules
 from ..ops import get, normalize
 from ..ops.layout import is_dense
 from ..ops.philox import DRAWN, MASK, MASKED, NORMAL, STATE, UNIFORM, kept_share, streams_of
 from ..spec import TensorSpec, prod
 
-_DROPOUT, _WITH_MASK = "aten.dropout.default", "aten.native_dropout.default"
+#: `(graph, node, blocks) -> bool`, by op.
+_REWRITES = OpRules()
+_DROPOUT = "aten.dropout.default"
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 #: Bytes of neighbours that a thread of eager's kernels takes at most.
 _WIDEST = 16
@@ -36,6 +38,7 @@ def draw_in_kernels(graph: Graph, blocks: int) -> list[str]:
     return done
 
 
+@_REWRITES.of("dropout", "native_dropout")
 def _dropout(graph: Graph, node: Node, blocks: int) -> bool:
     (x, probability, train), _ = normalize(node.op, node.args, node.kwargs)
     spec = x.spec
@@ -71,6 +74,7 @@ def _dropout(graph: Graph, node: Node, blocks: int) -> bool:
     return True
 
 
+@_REWRITES.of("rand", "rand_like", "randn", "randn_like", "uniform", "normal_functional")
 def _filled(graph: Graph, node: Node, blocks: int) -> bool:
     """Tensors of uniform and normal numbers, and of what is below a probability."""
     spec, parameters = node.spec, _parameters(node)
@@ -91,15 +95,16 @@ def _filled(graph: Graph, node: Node, blocks: int) -> bool:
 
 def _parameters(node: Node) -> tuple[str, float, float] | None:
     """The kind of a random tensor's numbers, what they are multiplied with and what is added; None: not covered."""
-    name, kwargs = node.op.name, dict(node.kwargs)
+    draws, kwargs = node.op.draws, dict(node.kwargs)
+    assert draws is not None
     if kwargs.pop("generator", None) is not None or kwargs.pop("layout", None) not in (None, torch.strided) \
             or not isinstance(node.spec, TensorSpec):
         return None
-    (_, *given), _ = normalize(node.op, node.args, kwargs) if name in _BOUNDED else ((None,), None)
+    (_, *given), _ = normalize(node.op, node.args, kwargs) if draws.bounded else ((None,), None)
     first, second = (*given, 0.0, 1.0)[:2] if len(given) != 1 else (given[0], 1.0)
     if not all(isinstance(one, (int, float)) and math.isfinite(one) for one in (first, second)):
         return None
-    if name in _NORMAL:
+    if draws.kind == "normal":
         shift, scale = (_single(float(one)) for one in (first, second))
         return (NORMAL, scale, shift) if second >= 0 else None
     low, high = (torch.tensor(float(one), dtype=torch.float64).to(node.spec.dtype) for one in (first, second))
@@ -115,14 +120,6 @@ def _is_read(users: dict[Node, list[Node]], node: Node) -> bool:
     """Whether a kernel computes something from it."""
     return any(user.op.kind in ("pointwise", "reduction") or user.op.scalar is not None
                or user.op.kind == "view" and _is_read(users, user) for user in users.get(node, ()))
-
-
-_NORMAL = {"aten.randn.default", "aten.randn_like.default", "aten.normal_functional.default"}
-#: What begins with a tensor, then has two bounds, or mean and deviation.
-_BOUNDED = {"aten.uniform.default", "aten.normal_functional.default"}
-_REWRITES = {_DROPOUT: _dropout, _WITH_MASK: _dropout} | dict.fromkeys(
-    ("aten.rand.default", "aten.rand_like.default", "aten.randn.default", "aten.randn_like.default",
-     "aten.uniform.default", "aten.normal_functional.default"), _filled)
 
 
 def _replace(graph: Graph, mapping: dict[Node, Node], gone: Node) -> None:

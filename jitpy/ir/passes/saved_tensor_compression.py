@@ -20,10 +20,9 @@ from ..spec import TensorSpec, prod
 from .cleanup import remove_dead_code
 
 _MAXIMA = "aten.max_pool2d_with_indices_backward.default"
-_POOLS = frozenset({_MAXIMA, "aten.avg_pool2d_backward.default", "aten._adaptive_avg_pool2d_backward.default"})
 _RELU = "aten.threshold_backward.default"
-#: The argument that only tells sizes, and the positions of maxima.
-_INPUT, _POSITIONS = 1, 7
+#: The positions of maxima among the arguments.
+_POSITIONS = 7
 
 
 def compress_saved_tensors(graph: Graph) -> list[str]:
@@ -31,7 +30,7 @@ def compress_saved_tensors(graph: Graph) -> list[str]:
     mapping: dict[Node, Node] = {}
     notes: list[str] = []
     for node in list(graph.nodes):
-        if node.op.name in _POOLS:
+        if node.op.sizes_only is not None:
             node.args = _of_pool(Builder(graph, before=node), node)
             notes.append(f"{node.name} reads less")
         elif node.op.name == _RELU and node.args[2] == 0:
@@ -45,10 +44,11 @@ def compress_saved_tensors(graph: Graph) -> list[str]:
 
 def _of_pool(b: Builder, node: Node) -> tuple[Any, ...]:
     """Other arguments for the gradient of a pooling."""
-    args = list(node.args)
-    args[_INPUT] = _stand_in(b, args[_INPUT]) or args[_INPUT]
+    args, read = list(node.args), node.op.sizes_only
+    assert read is not None
+    args[read] = _stand_in(b, args[read]) or args[read]
     if node.op.name == _MAXIMA and args[_POSITIONS] not in b.graph.outputs:
-        args[_POSITIONS] = _narrow(b, args[_POSITIONS], args[_INPUT].tensor) or args[_POSITIONS]
+        args[_POSITIONS] = _narrow(b, args[_POSITIONS], args[read].tensor) or args[_POSITIONS]
     return tuple(args)
 
 

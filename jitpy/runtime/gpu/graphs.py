@@ -38,8 +38,6 @@ from .rewrite import with_given_outputs, with_results_enclosed
 
 #: host time of a replay with its checks, of an operator, and of a kernel, as measured on an H200's host
 _REPLAY_MICROSECONDS, _CALL_MICROSECONDS, _LAUNCH_MICROSECONDS = 14.0, 7.0, 3.0
-#: operators that look at what they computed, for errors or for sizes
-_WAITING = ("linalg_", "_linalg_", "inverse", "cholesky", "svd", "qr", "geqrf", "histc", "ctc_loss", "_ctc_loss")
 
 #: unused memory of torch's allocator that is given back before a recording takes its own
 _UNUSED_BYTES = 64 << 20
@@ -109,7 +107,7 @@ def _unfit_call(step: CallStep) -> str:
         name = function.name().removeprefix("aten::")
         if name.startswith("as_strided"):
             return f"{function} may read around its input, which may be a copy here"
-        if name.startswith(_WAITING):
+        if ops.get(function).waits:
             return f"{function} waits for the GPU"
         if function.namespace != "aten":
             return f"{function} may do what cannot be recorded"

@@ -189,7 +189,7 @@ def op_of(launch: Launch, written: tuple[int, ...]) -> Op:
 
     in_place = InPlace(launch.call, tuple((1, place) for place in written),
                        functools.partial(_launch_step, launch))
-    return Op(OP_NAME, functional, infer=infer, facets={"in_place": in_place, "differentiable": False})
+    return Op(OP_NAME, functional, infer=infer, in_place=in_place, differentiable=False)
 
 
 # -- launched natively

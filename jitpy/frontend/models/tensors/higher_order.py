@@ -157,7 +157,7 @@ def _add(interp: Interpreter, name: str, target: Callable[..., Any], inputs: tup
     """The node, and its results in the structure that the body returned them in."""
     specs = body.specs
     op = Op(name, target, infer=lambda env, *args, **kwargs: specs,
-            facets={"aliasing": lambda *a, **k: "copy", "is_recordable": True})
+            aliasing=lambda *a, **k: "copy", is_recordable=True)
     op.is_random = any(node.op.is_random for graph in _graphs_of(target) for node in graph.nodes)
     builder = interp.builder
     node = builder.graph.add(op, inputs, {}, specs, builder.loc, grad_enabled=builder.state.grad_enabled)

@@ -155,7 +155,7 @@ def record_call(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: d
     state = builder.state
     args, kwargs = _sizes_in_tensors(builder, fn, args, kwargs)
     args, kwargs = _with_numbers(builder, fn, args, kwargs)
-    if fn in _NUMBERS_ARE_SIZES and (has_computed_int(args) or has_computed_int(kwargs)):
+    if _numbers_are_sizes(fn) and (has_computed_int(args) or has_computed_int(kwargs)):
         args, kwargs = as_sizes(builder, args), as_sizes(builder, kwargs)
     if fn is attention_calls.ATTENTION and attention_calls.is_chosen(state):
         return attention_calls.with_other_kernels(builder, args, kwargs, _record_call)
@@ -196,7 +196,7 @@ def _with_numbers(
         is_number = type(value) is TracedTensor and not value.ndim and not value.spec.requires_grad
         return item(builder, value) if is_number else value
 
-    if fn in _NUMBERS_ARE_SIZES:
+    if _numbers_are_sizes(fn):
         args = tuple([convert(a) for a in args])
     if any(type(v) is TracedTensor for v in kwargs.values()):
         kwargs = {k: convert(v) if _is_number(fn, k) else v for k, v in kwargs.items()}
@@ -208,8 +208,13 @@ def _is_number(fn: Any, keyword: str) -> bool:
     return (
         keyword in ("alpha", "beta")
         or keyword == "value" and name in ("addcmul", "addcdiv")
-        or keyword in ("start", "end", "step") and fn in _NUMBERS_ARE_SIZES
+        or keyword in ("start", "end", "step") and _numbers_are_sizes(fn)
     )
+
+
+def _numbers_are_sizes(fn: Any) -> bool:
+    """Whether it is a factory whose Python numbers decide the size of the result."""
+    return fn is torch.arange or fn is torch.range or getattr(fn, "overloadpacket", fn) is torch.ops.aten.arange
 
 
 def _shortcut(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -254,10 +259,6 @@ _FIRST_SIZE: dict[Any, int] = {
     **dict.fromkeys((getattr(torch._C.TensorBase, name) for name in (
         "view", "reshape", "expand", "repeat", "new_zeros", "new_ones", "new_empty")), 1),
 }
-
-#: Factories whose Python numbers decide the size of the result.
-_NUMBERS_ARE_SIZES = frozenset({torch.arange, torch.range, torch.ops.aten.arange, torch.ops.aten.arange.default,
-                                torch.ops.aten.arange.start, torch.ops.aten.arange.start_step})
 
 _HANDLERS: dict[Any, Any] = {**metadata_methods, **scalar_methods, **checked_functions}
 

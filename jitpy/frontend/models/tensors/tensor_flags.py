@@ -20,15 +20,6 @@ from ...guards.observations import MANY
 if TYPE_CHECKING:
     from ...values import Interpreter
 
-#: What a question may be made of. No arithmetic: a counter that goes on in a loop would ask another question each time.
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_STEPS = frozenset({
-    "aten.item.default", "aten._to_copy.default", "aten.detach.default", "aten.all.default", "aten.any.default",
-    "aten.logical_not.default", "aten.remainder.Scalar", "aten.view.default", "aten.select.int", "aten.squeeze.default",
-    "py.bool", "py.int", "py.float", "py.mod", "py.not", "py.not_",
-    *(f"aten.{name}.Scalar" for name in _COMPARISONS), *(f"py.{name}" for name in _COMPARISONS),
-})
-
 #: How many truth values code is compiled for, over all questions about one tensor.
 _MOST_ANSWERS = 6
 
@@ -68,7 +59,7 @@ def _answer(interp: Interpreter, scalar: TracedScalar, kind: type[int]) -> int |
     steps: list[tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...]]] = []
     node = scalar.node
     while node.op is not INPUT:
-        if node.op.name not in _STEPS or not node.args or any(_is_computed(a) for a in (*node.args[1:],
+        if not node.op.is_question or not node.args or any(_is_computed(a) for a in (*node.args[1:],
                                                                                        *node.kwargs.values())):
             return None
         steps.append((node.op.target, node.args[1:], tuple(node.kwargs.items())))
