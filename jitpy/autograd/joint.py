@@ -13,10 +13,8 @@ from ..ir.alias import needs_grad
 from ..ir.autograd_function import lower
 from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered, Op
-from ..ir.passes.channels_last import use_channels_last
-from ..ir.passes.cleanup import fold_constants, remove_dead_code, share_subexpressions
-from ..ir.passes.pipeline import simplify
-from ..ir.passes.saved_tensor_compression import compress_saved_tensors
+from ..ir.passes.cleanup import remove_dead_code
+from ..ir.passes.pipeline import run_stage
 from ..ir.sizes import SizeEnv
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
@@ -24,7 +22,6 @@ from .accumulation import order_of_accumulation
 from .replay import keep_state, replaying
 from .results import Bases, Views, separate
 from .reverse import vjp
-from .statistics import keep_statistics
 from .watching import Place, Watched, counter_at_run_time, counter_of, kept_by_eager
 
 #: Ops of which only some results are differentiable, whatever their specs say: positions.
@@ -105,10 +102,7 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
         node.grad_enabled = False
     for mutation in joint.mutations:
         mutation.grad_enabled = None
-    for run in (fold_constants, simplify, share_subexpressions, remove_dead_code, use_channels_last):
-        run(joint)
-    compress_saved_tensors(joint)
-    keep_statistics(joint)
+    run_stage(joint, "joint")
     kept = kept_by_eager(source)
     if not shown.isdisjoint(kept.counters):
         raise NotCovered("a result that is the `.data` of what the backward pass reads through it")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from typing import Any
 
 from jitpy import logs
 
 from ..ir.graph import Graph, LoweredPart
-from ..ir.passes.cleanup import remove_dead_code
-from ..ir.passes.negations import compute_negations
-from ..ir.passes.pattern import Rules
-from ..ir.passes.pipeline import Pass, as_pass
+from ..ir.passes.pipeline import run_stage
 from ..runtime.plan import ScheduleNotes
 from .planner import Planner
 from .target import Target
@@ -20,17 +17,16 @@ from .target import Target
 class Stages:
     """A graph's way to a plan; every stage is kept, for those who want to look at it.
 
-    `rewrites` are those that pay with this target, one sweep each; the graph is changed in place. Raises
-    CompilerError, and NotCovered for sizes that depend on data in a form that no kernel takes.
+    The graph is changed in place, unless it was `rewritten` before; `given` is what passes take. Raises CompilerError,
+    and NotCovered for sizes that depend on data in a form that no kernel takes.
     """
 
-    def __init__(self, graph: Graph, target: Target, rewrites: Sequence[Rules | Pass]) -> None:
+    def __init__(self, graph: Graph, target: Target, rewritten: bool = False, **given: Any) -> None:
         started = time.perf_counter()
         self.graph = graph
-        changes = [line for one in (compute_negations, *rewrites) for line in as_pass(one)(graph)]
+        changes = [] if rewritten else run_stage(graph, "kernels", target.backend, **given)
         if changes:
             logs.log("graph", "\n".join(changes))
-            remove_dead_code(graph)
         self.planner = planner = Planner(graph, target)
         self.text = planner.text()
         taken = time.perf_counter() - started

@@ -44,6 +44,8 @@ class Linked:
 class Target(Protocol):
     """One target serves one graph: it gathers what is printed and compiles it at the end."""
 
+    #: as `Pass.backend` has it
+    backend: str
     device: torch.device
     limits: Limits
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +16,7 @@ from jitpy.ir import Graph, Mutation, Node, TensorSpec, contiguous_spec
 from jitpy.ir.builder import Builder
 from jitpy.ir.interpret import interpret
 from jitpy.ir.passes import P, Rules, register_pass, rule, run_passes
-from jitpy.ir.passes.pipeline import STEP_NAMES, registered_names
+from jitpy.ir.passes.pipeline import STAGES, STEP_NAMES, registered_names
 from jitpy.ir.specialize import specialize
 from tests.ir.random_graphs import clones, random_graph, same_bits, sharing
 
@@ -308,6 +311,19 @@ def test_a_registered_pass_reaches_jitted_functions() -> None:
         jitted = jitpy.jit(lambda x: x.exp().log() + 1, backend="eager", fullgraph=True)
         assert torch.equal(jitted(x), x + 1)
     assert seen == [["aten.add.Tensor"]]
+
+
+def test_the_page_of_passes_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("pass_table", Path(__file__).parents[2] / "tools" / "pass_table.py")
+    assert spec is not None and spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    page = tool.PAGE.read_text()
+    assert page == tool.renewed(page), "run tools/pass_table.py"
+
+
+def test_every_pass_of_the_list_can_be_imported() -> None:
+    assert all(callable(one.run) for passes in STAGES.values() for one in passes)
 
 
 def test_wrong_registrations_name_the_choices() -> None:

@@ -14,10 +14,6 @@ from jitpy import config
 
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
-from ...ir.passes.attention import ATTENTION
-from ...ir.passes.channels_last import use_channels_last
-from ...ir.passes.matmuls import LINEAR
-from ...ir.passes.saved_tensor_compression import compress_saved_tensors
 from ...ir.spec import TensorSpec
 from ...runtime.compiler import CompilerError
 from ...runtime.plan import Plan
@@ -66,7 +62,7 @@ def on_cpu(graph: Graph) -> bool:
 
 def plan_graph(graph: Graph) -> Plan:
     """The graph as a plan with compiled kernels. Raises CompilerError."""
-    stages = Stages(graph, CppTarget(), [ATTENTION, LINEAR, use_channels_last, compress_saved_tensors])
+    stages = Stages(graph, CppTarget())
     if config.debug:
         keep_stages(stages, "kernels.cpp")
     return stages.plan

@@ -38,6 +38,8 @@ class _Function(Printed):
 class CppTarget:
     """The C++ backend's part of a plan."""
 
+    backend = "cpp"
+
     def __init__(self) -> None:
         self.device = torch.device("cpu")
         self.limits = Limits(crossed_points=CROSSED_POINTS)

@@ -16,15 +16,7 @@ from jitpy import config, logs
 
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
-from ...ir.passes.activations import fold_activations
-from ...ir.passes.alignment import align_products
-from ...ir.passes.attention import ATTENTION
-from ...ir.passes.batch_norms import fold_batch_norms
-from ...ir.passes.channels_last import use_channels_last
-from ...ir.passes.cleanup import remove_dead_code
-from ...ir.passes.convolution_biases import add_biases_later
-from ...ir.passes.grouped_heads import group_heads
-from ...ir.passes.random_numbers import draw_in_kernels
+from ...ir.passes.pipeline import run_stage
 from ...runtime.plan import LaunchStep, Plan
 from ..debug_folder import keep_stages
 from ..stages import Stages
@@ -47,9 +39,7 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
     if reason:
         _warn(f"graphs on {device} run with eager kernels: {reason}")
         return left_to_eager(graph, reason)
-    _draw_in_kernels(graph)
-    if group_heads(graph):
-        remove_dead_code(graph)
+    run_stage(graph, "device", "triton", blocks=_blocks(device))
     chosen, chain = options or {}, Chain()
     return with_gradients(graph, lambda half: _begin(half, chosen, chain)(), lambda half: _begin(half, chosen, chain))
 
@@ -100,13 +90,11 @@ def _begin(graph: Graph, options: dict[str, Any], chain: Chain) -> Callable[[], 
     return finish
 
 
-def _draw_in_kernels(graph: Graph) -> list[str]:
+def _blocks(device: torch.device) -> int:
+    """How many blocks of threads a GPU holds; 0 where kernels cannot draw random numbers."""
     from ...runtime.gpu.philox import blocks_of
-    from ..codegen import device_of
 
-    device = device_of(graph)
-    blocks = blocks_of(device) if device is not None and device.type == "cuda" else 0
-    return draw_in_kernels(graph, blocks) if blocks else []
+    return blocks_of(device) if device.type == "cuda" else 0
 
 
 def unsupported(device: torch.device) -> str:
@@ -139,9 +127,7 @@ def plan_graph(graph: Graph, tune: bool = False, products: str | None = None, re
     from ..codegen import device_of
 
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune, products)
-    stages = Stages(graph, target, [] if rewritten else [
-        ATTENTION, _draw_in_kernels, align_products, use_channels_last, fold_batch_norms, fold_activations,
-        add_biases_later])
+    stages = Stages(graph, target, rewritten, blocks=_blocks(target.device))
     if config.debug:
         keep_stages(stages, "kernels.py", _assembly(stages.plan))
     return stages.plan

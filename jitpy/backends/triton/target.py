@@ -62,6 +62,8 @@ class _Launches(Printed):
 class TritonTarget:
     """The Triton backend's part of a plan for one device. With `tune`, launches have candidates to measure."""
 
+    backend = "triton"
+
     def __init__(self, device: torch.device, tune: bool = False, products: str | None = None) -> None:
         """`products`: which matrix products become kernels: "all", "some" that pay, those that are "measured" to be
         faster, or "none"; None: by the device, as costs are known for Hopper only."""

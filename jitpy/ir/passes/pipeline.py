@@ -1,43 +1,110 @@
-"""The passes, in order. `run_passes` is the whole list; users add to it with `register_pass`."""
+"""Every pass over graphs, in the order in which they run. Users add to the first stage with `register_pass`."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ... import config, logs
 from ..graph import Graph
 from ..verify import verify
-from .cleanup import fold_constants, remove_dead_code, share_subexpressions
 from .pattern import Rules, apply
-from .rules import BUILT_IN
 
 #: A pass changes the graph in place and returns what it did, one text per change (or None), or a new graph.
-Pass = Callable[[Graph], Any]
+Run = Callable[..., Any]
 
 
-def simplify(graph: Graph) -> list[str]:
-    """The built-in rewrites."""
-    return apply(graph, BUILT_IN)
+@dataclass(frozen=True)
+class Pass:
+    """One pass of jitpy's own.
 
-
-def run_passes(graph: Graph, extra: Iterable[Pass | Rules] = ()) -> Graph:
-    """Simplify `graph` in place and return it (or what a user's pass returned instead).
-
-    `extra` are passes or rules that run once, after the built-in ones and before dead code is removed. The outputs,
-    their aliasing, the mutations and every bit of every value stay the same, as far as users' own passes do not
-    change them.
+    name     of the function, or of the table of rules, in `module`; that is imported when the pass first runs
+    about    what it does, in one sentence
+    backend  the code generator that it is for: "cpp" or "triton"; "" for both
+    when     the condition under which it changes something, for the reader; "" if there is none
+    takes    what it is given besides the graph
     """
-    steps = (
-        Step("fold_constants", fold_constants),
-        Step("simplify", simplify),
-        Step("share_subexpressions", share_subexpressions),
-        *(Step(pass_name(one), as_pass(one)) for one in extra),
-        Step("remove_dead_code", remove_dead_code),
-    )
-    for step in _with_registered(steps):
+
+    name: str
+    module: str
+    about: str
+    backend: str = ""
+    when: str = ""
+    takes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def run(self) -> Run:
+        return as_pass(getattr(importlib.import_module(f".{self.module}", __package__), self.name))
+
+
+_FOLD = Pass("fold_constants", "cleanup", "computes small results that depend on constants only")
+_SIMPLIFY = Pass("simplify", "rules", "applies the tables of exact rewrites: arithmetic, conversions and copies, views")
+_SHARE = Pass("share_subexpressions", "cleanup", "computes once what is computed twice")
+_REMOVE = Pass("remove_dead_code", "cleanup", "drops what nobody reads")
+_SWEEP = replace(_REMOVE, when="a pass in front of it changed something")
+_DRAW = Pass("draw_in_kernels", "random_numbers", "lets kernels draw eager's random numbers themselves", "triton",
+             "the GPU's generator can be read", ("blocks",))
+_CHANNELS_LAST = Pass("use_channels_last", "channels_last", "lets regions around convolutions run in channels-last",
+                      when="it saves more bytes than it converts")
+_COMPRESS = Pass("compress_saved_tensors", "saved_tensor_compression", "lets gradient formulas read fewer bytes", "cpp")
+
+#: The stages of a graph's way, in order, each with its passes.
+STAGES: dict[str, tuple[Pass, ...]] = {
+    # as it was captured
+    "captured": (_FOLD, _SIMPLIFY, _SHARE, _REMOVE),
+    # before gradients, for the device
+    "device": (
+        _DRAW,
+        Pass("group_heads", "grouped_heads", "reads keys and values of attention in groups of heads", "triton",
+             "keys are repeated for groups of heads"),
+        _SWEEP,
+    ),
+    # with gradients
+    "joint": (
+        _FOLD, _SIMPLIFY, _SHARE, _REMOVE, _CHANNELS_LAST, replace(_COMPRESS, backend=""),
+        Pass("keep_statistics", "statistics", "computes large softmaxes of GPUs again from two numbers a row",
+             when="a gradient reads them"),
+    ),
+    # each half by itself, before it is scheduled
+    "kernels": (
+        Pass("compute_negations", "negations", "computes negations that torch leaves pending"),
+        Pass("ATTENTION", "attention", "turns attention written out by hand into the fused operator"),
+        Pass("LINEAR", "matmuls", "writes `linear` as the product of matrices that it is", "cpp"),
+        _DRAW,
+        Pass("align_products", "alignment", "pads products of sizes that tensor cores cannot read in whole pieces",
+             "triton", "that pays"),
+        _CHANNELS_LAST,
+        _COMPRESS,
+        Pass("fold_batch_norms", "batch_norms", "makes a batch norm part of the convolution in front of it", "triton",
+             "relu follows, in bfloat16 under autocast"),
+        Pass("fold_activations", "activations", "makes biases and activations part of a product's call", "triton",
+             "16 bits"),
+        Pass("add_biases_later", "convolution_biases", "adds a convolution's bias in the kernel behind it", "triton"),
+        _SWEEP,
+    ),
+}
+
+
+def run_stage(graph: Graph, stage: str, backend: str = "", **given: Any) -> list[str]:
+    """Run the passes of a stage behind "captured" in place; what they did. `given` is what passes take."""
+    done: list[str] = []
+    for one in STAGES[stage]:
+        if one.backend in ("", backend) and (done or one is not _SWEEP):
+            done += one.run(graph, *(given[name] for name in one.takes))
+    return done
+
+
+def run_passes(graph: Graph, extra: Iterable[Run | Rules] = ()) -> Graph:
+    """Simplify `graph` as it was captured in place and return it (or what a user's pass returned instead).
+
+    `extra` are passes or rules that run once, before dead code is removed. The outputs, their aliasing, the mutations
+    and every bit of every value stay the same, as far as users' own passes do not change them.
+    """
+    for step in _with_registered(extra):
         graph = _run(step, graph)
     return graph
 
@@ -47,11 +114,11 @@ class Step:
     """A named pass."""
 
     name: str
-    run: Pass
+    run: Run
 
 
 #: The names that `before=` and `after=` of `register_pass` may use.
-STEP_NAMES = ("fold_constants", "simplify", "share_subexpressions", "remove_dead_code")
+STEP_NAMES = tuple(one.name for one in STAGES["captured"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +126,7 @@ class RegisteredPass:
     """Handle of a user's pass: `unregister()`, or use it as a context manager."""
 
     name: str
-    run: Pass
+    run: Run
     before: str | None
     after: str | None
 
@@ -78,7 +145,7 @@ class RegisteredPass:
 _registered: list[RegisteredPass] = []
 
 
-def register_pass(fn_or_rules: Pass | Rules, *, before: str | None = None, after: str | None = None,
+def register_pass(fn_or_rules: Run | Rules, *, before: str | None = None, after: str | None = None,
                   name: str | None = None) -> RegisteredPass:
     """Add a pass to every later compilation; returns a handle with `unregister()`.
 
@@ -110,11 +177,11 @@ def register_pass(fn_or_rules: Pass | Rules, *, before: str | None = None, after
     return handle
 
 
-def pass_name(one: Pass | Rules) -> str:
+def pass_name(one: Run | Rules) -> str:
     return "rules" if isinstance(one, Rules) else getattr(one, "__name__", type(one).__name__)
 
 
-def as_pass(one: Pass | Rules) -> Pass:
+def as_pass(one: Run | Rules) -> Run:
     if isinstance(one, Rules):
         return lambda graph: apply(graph, one)
     return one
@@ -125,8 +192,9 @@ def registered_names() -> tuple[str, ...]:
     return tuple(one.name for one in _registered)
 
 
-def _with_registered(steps: Iterable[Step]) -> list[Step]:
-    order = list(steps)
+def _with_registered(extra: Iterable[Run | Rules]) -> list[Step]:
+    *first, last = (Step(one.name, one.run) for one in STAGES["captured"])
+    order = [*first, *(Step(pass_name(one), as_pass(one)) for one in extra), last]
     for one in _registered:
         names = [step.name for step in order]
         target = one.after or one.before or "remove_dead_code"

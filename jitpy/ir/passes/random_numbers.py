@@ -29,8 +29,9 @@ _MANY = 1 << 21
 
 
 def draw_in_kernels(graph: Graph, blocks: int) -> list[str]:
-    """Rewrite random calls in place; one text a change. `blocks`: those of 256 threads that the graph's GPU holds."""
-    found = [node for node in graph.nodes if node.op.name in _REWRITES]
+    """Rewrite random calls in place; one text a change. `blocks`: those of 256 threads that the graph's GPU holds;
+    0 where its generator cannot be read."""
+    found = [node for node in graph.nodes if node.op.name in _REWRITES] if blocks else []
     done = [f"{node.name}: its numbers are drawn in kernels" for node in found
             if _REWRITES[node.op.name](graph, node, blocks)]
     if done:

@@ -15,9 +15,9 @@ import torch
 
 from ..alias import is_pending
 from ..builder import Builder
-from ..graph import Node
+from ..graph import Graph, Node
 from ..spec import TensorSpec
-from .pattern import P, Rules, rule
+from .pattern import P, Rules, apply, rule
 
 _MAX_INT = 2**63 - 1
 
@@ -273,3 +273,8 @@ VIEWS = Rules(
 
 #: Everything that `simplify` applies.
 BUILT_IN = ARITHMETIC + CONVERSIONS + VIEWS
+
+
+def simplify(graph: Graph) -> list[str]:
+    """The built-in rewrites."""
+    return apply(graph, BUILT_IN)

@@ -13,18 +13,18 @@ from typing import Any
 
 import torch
 
-from .. import config
-from ..ir.builder import Builder
-from ..ir.graph import Graph, Node
-from ..ir.ops.promotion import compute_dtype
-from ..ir.ops.reductions import cast
-from ..ir.passes.cleanup import remove_dead_code
+from ... import config
+from ..builder import Builder
+from ..graph import Graph, Node
+from ..ops.promotion import compute_dtype
+from ..ops.reductions import cast
+from .cleanup import remove_dead_code
 
 #: Bytes of log-probabilities that are worth another node or two.
 LARGE = 1 << 24
 
 
-def keep_statistics(graph: Graph) -> None:
+def keep_statistics(graph: Graph) -> list[str]:
     """Rewrite the joint graph's large `log_softmax` and `softmax` nodes, where a gradient reads them and they are no
     results."""
     readers: dict[Node, list[Node]] = {}
@@ -42,6 +42,7 @@ def keep_statistics(graph: Graph) -> None:
     if mapping:
         graph.replace(mapping)
         remove_dead_code(graph)
+    return [f"{node.name} is computed again from its statistics" for node in mapping]
 
 
 def _is_large(graph: Graph, node: Node) -> bool:
