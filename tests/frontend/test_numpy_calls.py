@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import jitpy
-from jitpy.frontend.models.arrays.array_values import TORCH_DTYPES
 from jitpy.frontend.polyfills.arrays import FUNCTIONS, METHODS, UFUNCS
+from jitpy.frontend.values import TORCH_DTYPES
 
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 1e-3, 700.0, -1e6, np.inf, -np.inf, np.nan]
 INTEGERS = [0, 1, 2, 3, 100, 127]

@@ -15,7 +15,6 @@ from ...marks import original_of
 from ...runtime.lifetimes import is_weakly_held
 from ..guards.guard_set import MISSING
 from ..guards.source import attr, constant, instance_dict
-from ..models.arrays.array_values import ArrayValue
 from ..models.builtins.exception_state import state_names
 from ..models.builtins.modelled_types import store_hidden
 from ..models.builtins.thread_locals import attributes_of_local, is_local
@@ -25,6 +24,7 @@ from ..values import (
     DELETED,
     UNBOUND,
     WRAPPED_STEP,
+    ArrayValue,
     BoxedValue,
     BuiltinMethodValue,
     CellValue,

@@ -31,7 +31,6 @@ from ..capture.graph_builder import (
 from ..capture.graph_effects import may_handle
 from ..codegen.resume import is_plain
 from ..guards.guard_set import MISSING
-from ..models.arrays.array_values import ArrayValue, is_array, is_number
 from ..models.builtins.modelled_types import make_modelled, original_type
 from ..models.builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
 from ..models.tensors.compiler_controls import (
@@ -51,6 +50,7 @@ from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, MODELLED_TYPES, ORIG
 from ..polyfills.classes import call_type
 from ..values import (
     CONST_TYPES,
+    ArrayValue,
     BoxedValue,
     BuiltinMethodValue,
     ConstValue,
@@ -69,6 +69,8 @@ from ..values import (
     TensorValue,
     TupleValue,
     Value,
+    is_array,
+    is_number,
     type_name,
     unsupported,
 )

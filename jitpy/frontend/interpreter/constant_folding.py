@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..breaks import GraphBreak
-from ..models.arrays.array_values import evaluate_strictly, is_number
+from ..models.arrays.array_values import evaluate_strictly
 from ..models.builtins.plain_parts import transparent_part
 from ..values import (
     CONST_TYPES,
@@ -26,6 +26,7 @@ from ..values import (
     SetValue,
     TupleValue,
     Value,
+    is_number,
 )
 from .operator_methods import ASKED, method_of_program
 

@@ -15,9 +15,10 @@ import torch
 
 from ...runtime.lifetimes import is_weakly_held
 from ..guards.guard_set import MISSING
-from ..models.arrays.array_values import DTYPE_TYPES, ArrayValue
 from ..models.builtins.plain_parts import plain_part
 from ..values import (
+    DTYPE_TYPES,
+    ArrayValue,
     BoxedValue,
     ConstValue,
     DictValue,

@@ -17,7 +17,6 @@ from ..breaks import GraphBreak
 from ..capture.traced import TracedScalar
 from ..guards.guard_set import MISSING
 from ..guards.source import ConstSource
-from ..models.arrays.array_values import ArrayValue, is_number
 from ..models.builtins.growing import number_of_items
 from ..models.builtins.modelled_types import changed
 from ..models.builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
@@ -27,6 +26,7 @@ from ..models.tensors.known_numbers import decide, pin
 from ..models.tensors.tensor_flags import truth_of_flag
 from ..polyfills import construct
 from ..values import (
+    ArrayValue,
     BoxedValue,
     ConstValue,
     DictValue,
@@ -50,6 +50,7 @@ from ..values import (
     Value,
     WeakReferenceValue,
     const,
+    is_number,
     is_subtype,
     type_name,
     unsupported,

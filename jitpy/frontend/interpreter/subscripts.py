@@ -13,11 +13,11 @@ import torch
 
 from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
-from ..models.arrays.array_values import ArrayValue, is_number
 from ..models.builtins.growing import change_list, has_item, list_item, number_of_items
 from ..models.builtins.iteration import builtin_iter, get_iter_sync, is_iterable, iterate, next_sync
 from ..models.builtins.plain_parts import answers, is_boxed, plain_part, whole_plain_part
 from ..values import (
+    ArrayValue,
     BuiltinMethodValue,
     ConstValue,
     DictValue,
@@ -37,6 +37,7 @@ from ..values import (
     TupleValue,
     Value,
     const,
+    is_number,
     type_name,
     unsupported,
 )

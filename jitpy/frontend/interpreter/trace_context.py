@@ -43,7 +43,7 @@ from ..guards.source import (
     root_of,
     slot,
 )
-from ..models.arrays.array_values import SameNumber, is_array, is_number, wrap_array
+from ..models.arrays.array_values import SameNumber, wrap_array
 from ..models.builtins.growing import (
     SymbolicKey,
     UnreadList,
@@ -90,6 +90,8 @@ from ..values import (
     Value,
     WeakReferenceValue,
     has_hook_numbers,
+    is_array,
+    is_number,
 )
 from .plain_classes import is_plain_class, is_quiet_key
 from .wrapped_functions import is_bound_to_instance, wrap_bound_builtin, wrap_function

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 
+from ..values import IS_CAPTURED
+
 _MODULES = (
     "user_marks",
     "builtins.clocks",
@@ -41,7 +43,5 @@ def load() -> None:
     """Import the models; those of numpy's functions where arrays are captured."""
     for name in _MODULES:
         importlib.import_module(f"{__name__}.{name}")
-    from .arrays.array_values import IS_CAPTURED
-
     if IS_CAPTURED:
         importlib.import_module(f"{__name__}.arrays.array_operations")

@@ -1,5 +1,6 @@
 """Kinds of values, one file each: how each kind of Python object behaves while it is traced."""
 
+from .array import DTYPE_TYPES, IS_CAPTURED, NUMPY_DTYPES, TORCH_DTYPES, ArrayValue, is_array, is_number
 from .base import (
     DELETED,
     NULL,
@@ -41,6 +42,7 @@ from .tuple import TupleValue
 from .weak_reference import WeakReferenceValue
 
 __all__ = [
+    "ArrayValue",
     "BoxedValue",
     "BuiltinMethodValue",
     "CONST_TYPES",
@@ -49,6 +51,7 @@ __all__ = [
     "ClassWrites",
     "ConstValue",
     "DELETED",
+    "DTYPE_TYPES",
     "DescriptorValue",
     "DictValue",
     "DictViewValue",
@@ -60,6 +63,7 @@ __all__ = [
     "GeneratorValue",
     "Handler",
     "HookNumberValue",
+    "IS_CAPTURED",
     "Identity",
     "Interpreter",
     "IteratorValue",
@@ -67,8 +71,10 @@ __all__ = [
     "ListValue",
     "MethodValue",
     "Missing",
+    "ModelledValue",
     "NONE",
     "NULL",
+    "NUMPY_DTYPES",
     "NamedTupleClassValue",
     "NullValue",
     "ObjectValue",
@@ -77,9 +83,9 @@ __all__ = [
     "ScalarValue",
     "SetValue",
     "SliceValue",
-    "ModelledValue",
     "SuperValue",
     "SymValue",
+    "TORCH_DTYPES",
     "TRUE",
     "TensorValue",
     "TracebackValue",
@@ -93,6 +99,8 @@ __all__ = [
     "WrittenFunctionValue",
     "const",
     "has_hook_numbers",
+    "is_array",
+    "is_number",
     "is_subtype",
     "type_name",
     "unsupported",

@@ -25,6 +25,9 @@ from ...interpreter.frame import TracedException
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
 from ...values import (
+    NUMPY_DTYPES,
+    TORCH_DTYPES,
+    ArrayValue,
     ConstValue,
     DictValue,
     Interpreter,
@@ -38,9 +41,10 @@ from ...values import (
     TupleValue,
     Value,
     const,
+    is_number,
     unsupported,
 )
-from .array_values import NUMPY_DTYPES, TORCH_DTYPES, ArrayValue, errors_are_silent, is_number
+from .array_values import errors_are_silent
 
 _aten = torch.ops.aten
 _CPU = torch.device("cpu")  # whatever the default device is

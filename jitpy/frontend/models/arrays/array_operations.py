@@ -15,6 +15,8 @@ from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, Counterpart
 from ...values import (
     NONE,
+    TORCH_DTYPES,
+    ArrayValue,
     BuiltinMethodValue,
     ConstValue,
     Exhausted,
@@ -28,6 +30,7 @@ from ...values import (
     TupleValue,
     Value,
     const,
+    is_number,
     unsupported,
 )
 from .array_calls import (
@@ -45,7 +48,7 @@ from .array_calls import (
     tensor_of_array,
     traced_body,
 )
-from .array_values import TORCH_DTYPES, ArrayValue, is_number, to_array, to_scalar
+from .array_values import to_array, to_scalar
 
 if TYPE_CHECKING:
     from ...values import Interpreter

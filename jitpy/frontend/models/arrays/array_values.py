@@ -15,52 +15,15 @@ import torch
 
 from ...capture.traced import Uncapturable
 from ...guards.source import Source, slot
-from ...values import CONST_TYPES, Value
+from ...values import IS_CAPTURED, TORCH_DTYPES, ArrayValue
 
 if TYPE_CHECKING:
     from ...interpreter.trace_context import TraceContext
 
-try:
+if TORCH_DTYPES:
     import numpy as np
-except ImportError:  # torch works without it
-    _ARRAYS: tuple[type, ...] = ()
-    _NUMBERS: tuple[type, ...] = ()
-    TORCH_DTYPES: dict[Any, torch.dtype] = {}
-    IS_CAPTURED = False
-else:
-    _ARRAYS = (np.ndarray, np.generic)
-    _NUMBERS = (np.number, np.bool_)
-    #: numpy dtypes with an equal of torch's
-    TORCH_DTYPES = {np.dtype(name): getattr(torch, name) for name in (
-        "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")}
-    #: the rules of NEP 50; before them, types depended on values
-    IS_CAPTURED = int(np.__version__.split(".")[0]) >= 2
+
 _CANONICAL = {dtype.char: dtype for dtype in TORCH_DTYPES}
-
-#: the classes of these dtypes
-DTYPE_TYPES = tuple({type(dtype) for dtype in TORCH_DTYPES})
-CONST_TYPES.update(DTYPE_TYPES)
-NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
-
-
-class ArrayValue(Value):
-    """An array, or a scalar (`cls` says which), whose numbers are in a tensor of the graph: `traced` is the graph
-    builder's `TracedTensor`, for a scalar one of no dimensions in memory of its own."""
-
-    __slots__ = ("cls", "traced")
-
-    def __init__(self, traced: Any, cls: type, source: Source | None = None) -> None:
-        self.source = source
-        self.traced = traced
-        self.cls = cls
-
-    @property
-    def dtype(self) -> Any:
-        return NUMPY_DTYPES[self.traced.dtype]
-
-    @property
-    def is_scalar(self) -> bool:
-        return self.cls is not np.ndarray
 
 
 def _as_tensor(array: Any) -> torch.Tensor | None:
@@ -166,11 +129,6 @@ def to_scalar(tensor: torch.Tensor) -> Any:
     return tensor.numpy()[()]
 
 
-def is_array(obj: Any) -> bool:
-    """Whether this is an array, whose contents may change, or a scalar of a type that is no number."""
-    return issubclass(type(obj), _ARRAYS) and not issubclass(type(obj), _NUMBERS)  # asks no object for its class
-
-
 def evaluate_strictly(function: Any, numbers: list[Any]) -> Any:
     """A function of scalars; NotImplemented where numpy would warn of the result."""
     with np.errstate(all="raise"):
@@ -178,8 +136,3 @@ def evaluate_strictly(function: Any, numbers: list[Any]) -> Any:
             return function(*numbers)
         except FloatingPointError:
             return NotImplemented
-
-
-def is_number(obj: Any) -> bool:
-    """Whether this is an (immutable) scalar of a numeric type or bool."""
-    return issubclass(type(obj), _NUMBERS)

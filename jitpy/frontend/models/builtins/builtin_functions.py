@@ -39,6 +39,7 @@ from ...values import (
     CONST_TYPES,
     FALSE,
     NONE,
+    ArrayValue,
     BoxedValue,
     ClassValue,
     ConstValue,
@@ -58,10 +59,10 @@ from ...values import (
     TupleValue,
     Value,
     const,
+    is_number,
     type_name,
     unsupported,
 )
-from ..arrays.array_values import ArrayValue, is_number
 from .generators import resume_sync
 from .iteration import get_iter, next_sync
 from .plain_parts import plain_part, whole_plain_part

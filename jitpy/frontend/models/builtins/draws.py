@@ -24,8 +24,19 @@ from ...capture.front_calls import FrontCall, example, frozen, is_constant, is_l
 from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
 from ...interpreter.callees import BUILTINS
-from ...values import NONE, ConstValue, Interpreter, ListValue, PyValue, SymValue, TupleValue, Value
-from ..arrays.array_values import IS_CAPTURED, TORCH_DTYPES, ArrayValue
+from ...values import (
+    IS_CAPTURED,
+    NONE,
+    TORCH_DTYPES,
+    ArrayValue,
+    ConstValue,
+    Interpreter,
+    ListValue,
+    PyValue,
+    SymValue,
+    TupleValue,
+    Value,
+)
 from .growing import change_list
 
 Args = list[Value]

@@ -20,6 +20,7 @@ from ...interpreter.operators import known_text
 from ...polyfills import rest_of
 from ...values import (
     DELETED,
+    ArrayValue,
     ConstValue,
     DictValue,
     DictViewValue,
@@ -36,7 +37,6 @@ from ...values import (
     Value,
     const,
 )
-from ..arrays.array_values import ArrayValue
 from .plain_parts import is_boxed, whole_plain_part
 
 #: the index of a list's iterator that has said that it is at its end: it stays there

@@ -10,8 +10,7 @@ import torch
 from ...breaks import GraphBreak
 from ...interpreter.callees import BUILTINS, builtin
 from ...polyfills.autograd import variable
-from ...values import FALSE, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
-from ..arrays.array_values import ArrayValue
+from ...values import FALSE, ArrayValue, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
 
 if TYPE_CHECKING:
     from ...values import Interpreter

@@ -1,0 +1,62 @@
+"""numpy's arrays and scalars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..guards.source import Source
+from .base import Value
+from .constant import CONST_TYPES
+
+try:
+    import numpy as np
+except ImportError:  # torch works without it
+    _ARRAYS: tuple[type, ...] = ()
+    _NUMBERS: tuple[type, ...] = ()
+    TORCH_DTYPES: dict[Any, torch.dtype] = {}
+    IS_CAPTURED = False
+else:
+    _ARRAYS = (np.ndarray, np.generic)
+    _NUMBERS = (np.number, np.bool_)
+    #: numpy dtypes with an equal of torch's
+    TORCH_DTYPES = {np.dtype(name): getattr(torch, name) for name in (
+        "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")}
+    #: the rules of NEP 50; before them, types depended on values
+    IS_CAPTURED = int(np.__version__.split(".")[0]) >= 2
+
+#: the classes of these dtypes
+DTYPE_TYPES = tuple({type(dtype) for dtype in TORCH_DTYPES})
+CONST_TYPES.update(DTYPE_TYPES)
+NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
+
+
+def is_array(obj: Any) -> bool:
+    """Whether this is an array, whose contents may change, or a scalar of a type that is no number."""
+    return issubclass(type(obj), _ARRAYS) and not issubclass(type(obj), _NUMBERS)  # asks no object for its class
+
+
+def is_number(obj: Any) -> bool:
+    """Whether this is an (immutable) scalar of a numeric type or bool."""
+    return issubclass(type(obj), _NUMBERS)
+
+
+class ArrayValue(Value):
+    """An array, or a scalar (`cls` says which), whose numbers are in a tensor of the graph: `traced` is the graph
+    builder's `TracedTensor`, for a scalar one of no dimensions in memory of its own."""
+
+    __slots__ = ("cls", "traced")
+
+    def __init__(self, traced: Any, cls: type, source: Source | None = None) -> None:
+        self.source = source
+        self.traced = traced
+        self.cls = cls
+
+    @property
+    def dtype(self) -> Any:
+        return NUMPY_DTYPES[self.traced.dtype]
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.cls is not np.ndarray
