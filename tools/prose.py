@@ -41,9 +41,9 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    text = re.sub(r"`[^`]*`", "x", text)
+    text = re.sub(r"`[^`]*`", "§", text)
     text = re.sub(r"\]\([^)]*\)", "]", text)
-    yield from re.split(r"(?<=[.!?])[)*\"']*\s+(?=[\"'(*\[]*[A-Zx])", text.strip(" -*#|"))
+    yield from re.split(r"(?<=[.!?])[)*\"']*\s+(?=[\"'(*\[]*[A-Z§])", text.strip(" -*#|"))
 
 
 def problems(path: Path) -> Iterator[str]:
