@@ -46,7 +46,7 @@ def adapt(fn: Callable[..., Callable[..., Any]], name: str | None = None) -> Gra
             return eager.compile_graph(graph, options)  # its sizes, and the checks of them, need a plan
         if graph.symbol_bindings() or any(isinstance(node.spec, ScalarSpec) for node in graph.inputs):
             return _Variants(graph, backend, options)
-        return _Falling(graph, backend.static(graph, example_inputs(graph, zeros)), options)
+        return _Falling(graph, backend.constant_sizes(graph), options)
 
     compile_graph.__name__ = chosen
     return compile_graph
@@ -70,8 +70,23 @@ class _Backend:
         self.name = name
         self.has_warned = False
 
-    def static(self, graph: Graph, examples: list[Any]) -> Compiled:
-        return self.compile((to_fx(graph, examples), examples), len(graph.outputs))
+    def constant_sizes(self, graph: Graph) -> Compiled:
+        """A graph whose inputs are tensors of constant sizes. Where the backend refuses tensors of zeros, numbers that
+        the graph computes (`.item()`) become symbols."""
+        try:
+            return self.static(graph, example_inputs(graph, zeros))
+        except BackendError as refused:
+            if not any(isinstance(node.spec, ScalarSpec) for node in graph.nodes):
+                raise
+            try:
+                examples = SymbolicExamples(graph, [], [], ())
+                with examples.tracing():
+                    return self.static(graph, examples.inputs, symbolic=True)
+            except Exception as error:
+                raise refused from error
+
+    def static(self, graph: Graph, examples: list[Any], symbolic: bool = False) -> Compiled:
+        return self.compile((to_fx(graph, examples, symbolic=symbolic), examples), len(graph.outputs))
 
     def compile(self, args: tuple[Any, ...], n_outputs: int) -> Compiled:
         name = self.name
@@ -221,8 +236,7 @@ class _Variants(_Falling):
         graph, n_symbols = self.graph, len(self.symbols)
         examples = SymbolicExamples(graph, self.symbols, self.numbers, values)
         with examples.tracing():
-            module = to_fx(graph, examples.inputs, symbolic=True)
-            run = self.backend.compile((module, examples.inputs), len(graph.outputs))
+            run = self.backend.static(graph, examples.inputs, symbolic=True)
         lifted = [self.symbols.index(symbol) for symbol in size_inputs(graph)]
         floats = [i for i in self.numbers if graph.inputs[i].spec.kind is float]  # type: ignore[union-attr]
         assert n_symbols + len(self.numbers) == len(values)
