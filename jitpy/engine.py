@@ -13,7 +13,6 @@ import gc
 import inspect
 import linecache
 import sys
-import threading
 import time
 import types
 import warnings
@@ -51,7 +50,7 @@ from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
 from .ir.passes import run_passes
 from .jitted import LazyEngine
 from .options import Options
-from .runtime import beside_dynamo
+from .runtime import beside_dynamo, compile_lock
 from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher
 from .runtime.gpu import compile as gpu_compile
@@ -59,9 +58,6 @@ from .runtime.guards import build_guards
 
 bytecode.load()
 models.load()
-
-#: compiling is serial: tracing reads and guards the state of the whole process
-_lock = threading.RLock()
 
 
 @dataclass(slots=True)
@@ -143,8 +139,13 @@ class Engine:
         stance = beside_dynamo.stance()
         if stance in ("force_eager", "eager_on_recompile"):
             return None
-        with interrupts.handlers_guarded(), _lock, _collector_off(), config.patch(**self.options.options), \
-                without_saved_tensor_hooks(), unseen_by_function_modes():
+        with interrupts.handlers_guarded(), compile_lock.turn() as is_ours:
+            return self._compiled(dispatcher, params, globals, closure, stance) if is_ours else None
+
+    def _compiled(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
+                  stance: str) -> Any:
+        with _collector_off(), config.patch(**self.options.options), without_saved_tensor_hooks(), \
+                unseen_by_function_modes():
             if not config.enabled or torch.compiler.is_compiling() or _watched_op_by_op():
                 return None
             self._note(dispatcher, params)
@@ -500,7 +501,7 @@ def all_engines() -> list[Engine]:
 
 def reset_all() -> None:
     """Forget everything that was compiled, by all engines."""
-    with _lock:
+    with compile_lock.turn():
         frame_policy.forget()
         for engine in all_engines():
             engine.reset()

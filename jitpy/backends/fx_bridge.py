@@ -22,6 +22,7 @@ from ..ir.failures import has_effect, may_fail
 from ..ir.fx import example_inputs, size_inputs, to_fx
 from ..ir.interpret import as_recorded
 from ..ir.specialize import specialize
+from ..runtime.compile_lock import may_wait
 from ..runtime.dispatch import resume_hook, suspend_hook
 from . import eager
 from .symbolic_examples import SymbolicExamples, exact
@@ -91,7 +92,8 @@ class _Backend:
     def compile(self, args: tuple[Any, ...], n_outputs: int) -> Compiled:
         name = self.name
         try:
-            compiled = call_backend(self.fn, args)
+            with may_wait():
+                compiled = call_backend(self.fn, args)
         except Exception as error:
             raise BackendError(name, f"raised {type(error).__name__}: {error}") from error
         if not callable(compiled):
