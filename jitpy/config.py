@@ -51,6 +51,9 @@ FLAGS = {
         Flag("enabled", bool, True, "0 makes every jitted function run as plain Python, in all threads"),
         Flag("raise_errors", bool, False, "raise internal errors in place of falling back to eager (or JITPY_RAISE=1)"),
         Flag("recompile_limit", int, 8, "compiled variants per function and instance before it runs eager"),
+        Flag("review_after", int, 64,
+             "calls without a new variant after which a function is left to Python if its graph breaks cost more than "
+             "its graphs save; 0: never"),
         Flag("dynamic", str, "auto", "sizes: 'auto' (symbolic once they change), 'always', 'never'"),
         Flag("cache_dir", str, "", "folder for compiled artefacts; empty: the user's cache folder"),
         Flag("native_dir", str, "", "folder for jitpy's own native modules; empty: the cache folder"),
@@ -78,6 +81,7 @@ if TYPE_CHECKING:  # what a type checker sees where the module object answers
     enabled: bool
     raise_errors: bool
     recompile_limit: int
+    review_after: int
     dynamic: str
     cache_dir: str
     native_dir: str

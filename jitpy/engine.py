@@ -50,6 +50,7 @@ from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
 from .ir.passes import run_passes
 from .jitted import LazyEngine
 from .options import Options
+from .profitability import Reviews, worth_of
 from .runtime import beside_dynamo, compile_lock
 from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher
@@ -110,6 +111,7 @@ class Engine:
         self._dispatchers: weakref.WeakSet[Any] = weakref.WeakSet()
         #: the functions and classes with which entries of a dispatcher went: these count as recompilations
         self._dropped: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
+        self._reviews = Reviews()
         #: functions whose first call was only looked at, as a stance of torch.compiler asks
         self._observed: weakref.WeakSet[Any] = weakref.WeakSet()
         _engines.add(self)
@@ -253,13 +255,47 @@ class Engine:
         if runs_by_itself(code, dispatcher.globals):
             dispatcher.run_original_always = True
             return None
-        if code.co_flags & (0x20 | 0x80 | 0x200) or dispatcher.entries or _is_below(dispatcher):
+        if code.co_flags & (0x20 | 0x80 | 0x200) or dispatcher.entries:
             dispatcher.run_original_always = True
             return None
+        return self._run_plain(dispatcher)
+
+    def _run_plain(self, dispatcher: Any) -> Any:
+        """Let a function without entries run as plain Python; what it calls may be compiled."""
+        if dispatcher.original is None:
+            dispatcher.run_original_always = True  # the hook is on already
+            return None
         frame_policy.install()
-        plain = all_positional(code)
+        plain = all_positional(dispatcher.code)
         frame_policy.own(plain, self)
         return dispatcher.add_entry(None, plain, True, None)
+
+    def _review(self, dispatcher: Any) -> None:
+        """A function has settled: leave it to Python if its graph breaks cost more than its graphs save."""
+        with compile_lock.turn() as is_ours, config.patch(**self.options.options):
+            if not is_ours:
+                dispatcher.review_in = 1  # at the next call
+                return
+            known = list(self._dispatchers)
+            if self._reviews.is_watched_in_vain(known, dispatcher):
+                self._leave(dispatcher, watched=False)
+            for one in self._reviews.losing(known, dispatcher):
+                self._leave(one, watched=True)
+                if one.entries:
+                    self._reviews.left(known, one)
+                if not is_resume_code(one.code):
+                    logs.log("graph_breaks", f"{one.__qualname__} runs as plain Python from now on: its graph breaks "
+                                             "cost more than its graphs save")
+
+    def _leave(self, dispatcher: Any, watched: bool) -> None:
+        """Give up what was compiled of a function, or of its rest behind a break."""
+        guards = {id(entry.guard) for entry in dispatcher.entries}
+        self.variants[:] = [variant for variant in self.variants if id(variant.guards) not in guards]
+        dispatcher.clear()
+        if watched:
+            self._run_plain(dispatcher)
+        else:
+            dispatcher.run_original_always = True
 
     # -- compiling ------------------------------------------------------------------------------------------
 
@@ -314,7 +350,8 @@ class Engine:
         if needs_hook:
             frame_policy.install()
         with interrupts.held():  # all of an entry's registration, or none of it
-            entry = dispatcher.add_entry(guards, made, needs_hook, None)
+            worth = worth_of(graph, record is not None, interp.step)
+            entry = dispatcher.add_entry(guards, made, needs_hook, worth)
             times["total"] = time.perf_counter() - start
             variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
                               record, list(context.specialized), times, _effects(interp), is_resume_code(code))
@@ -322,6 +359,8 @@ class Engine:
             if self.made is not None:
                 self.made.append(variant)
             self._drop_with_its_own(dispatcher, variant)
+            if self.options.backend == "codegen":
+                self._reviews.expect(self._dispatchers, dispatcher, worth.breaks, self._review)
         self._log(variant)
         self._leave_alone(origin_code(code), variant)
         return entry
@@ -480,10 +519,12 @@ class Engine:
         for dispatcher in list(self._dispatchers):
             dispatcher.clear()
             dispatcher.run_original_always = dispatcher.closed = False
+            dispatcher.review_in = 0
         self._resumes.clear()
         self._loops = PlainLoops()
         self._dropped.clear()
         self._observed.clear()
+        self._reviews = Reviews()
         self._histories.clear()
         self._idle.clear()
         self.variants.clear()

@@ -41,7 +41,6 @@ from .runtime.dispatch import (
     is_compiling,
     make_dispatcher,
     native_runtime,
-    set_compiling,
     set_hook_api,
     set_hook_functions,
     set_hook_pause,
@@ -224,17 +223,10 @@ def _look_up(dispatcher: Any, function: types.FunctionType, params: tuple[Any, .
     if not config.enabled or beside_dynamo.forces_eager() or dispatcher.run_original_always or is_compiling():
         return None
     globals, closure = function.__globals__, function.__closure__
-    for entry in dispatcher.entries:
-        if entry.guard is None or entry.guard.check(params, globals, closure):
-            break
-    else:
-        before = set_compiling(True)
-        try:
-            entry = dispatcher.on_miss(dispatcher, params, globals, closure)
-        finally:
-            set_compiling(before)
-        if entry is None:
-            return None
+    entry = dispatcher.choose(params, globals, closure)
+    if entry is None:
+        return None
+    entry.hits += 1
     code = entry.code
     return types.FunctionType(code, globals, code.co_name, None, closure if code.co_freevars else None)
 

@@ -10,6 +10,7 @@ A call binds its arguments to the parameters of `code` in the order of `co_varna
 tried first) and calls its code with all of them positionally. Where none holds, `on_miss(dispatcher, params, globals,
 closure)` returns the entry to run (made by `dispatcher.add_entry`), or None: the original runs. A dispatcher that is
 `closed` does not ask: it runs its original, and where that happens more often than that an entry fits, always.
+After `review_in` calls that entries serve, it calls `on_review(dispatcher)` once.
 Arguments that do not fit the signature go to the original, which raises Python's own TypeError.
 """
 
@@ -202,6 +203,8 @@ class PythonDispatcher:
         self.original = original
         self.run_original_always = False
         self.closed = False
+        self.review_in = 0
+        self.on_review: Callable[[Any], None] | None = None
         self._missed = 0
         self.__name__ = name or code.co_name
         self.__qualname__ = qualname or code.co_qualname
@@ -362,6 +365,10 @@ class PythonDispatcher:
         entry = self._find(params, globals, closure)
         if entry is not None:
             self._missed = max(self._missed - 1, 0)
+            if self.review_in > 0:
+                self.review_in -= 1
+                if not self.review_in:
+                    self._review()
             return entry
         if not self.closed:
             return self._miss(params, globals, closure)
@@ -390,6 +397,14 @@ class PythonDispatcher:
         if answer is not None and not isinstance(answer, PythonEntry):
             raise TypeError(f"on_miss must return an Entry or None, not {type(answer).__name__}")
         return answer
+
+    def _review(self) -> None:
+        before = set_compiling(True)
+        try:
+            if self.on_review is not None:
+                self.on_review(self)
+        finally:
+            set_compiling(before)
 
     def _function(self, entry: PythonEntry, closure: Any) -> FunctionType:
         own = self._n_free == 0 or closure is self.closure

@@ -318,6 +318,11 @@ class GuardFunction:
                 self._watching.append(weakref.ref(obj, lambda _, name=name: gone(name)))  # type: ignore[misc]
 
     @property
+    def walked(self) -> int:
+        """How many paths were followed in all calls so far. Snapshots answer most; Python does not count."""
+        return 0 if self.native_guard is None else self.native_guard.walked
+
+    @property
     def source_text(self) -> str:
         """`def guard(L, G, C)` as text: L the parameters, G the globals, C the closure's cells or None."""
         if self._text is None:

@@ -18,8 +18,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+from jitpy.frontend.guards import source as src
 from jitpy.frontend.guards.guard_set import GuardSet
-from jitpy.frontend.guards.guard_set import source as src
 from jitpy.runtime import dispatch
 from jitpy.runtime.dispatch import make_dispatcher
 from jitpy.runtime.guards import build_guards

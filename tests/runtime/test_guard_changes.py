@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from jitpy.frontend.guards import source as src
 from jitpy.frontend.guards.guard_set import MISSING, ClassLookup, GuardSet, TensorGuard
-from jitpy.frontend.guards.guard_set import source as src
 from jitpy.runtime.guards import GuardFunction, build_guards
 
 Undo = Callable[[], None]

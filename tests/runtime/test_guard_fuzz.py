@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import sympy
 import torch
 
+from jitpy.frontend.guards import source as src
 from jitpy.frontend.guards.guard_set import GuardSet, TensorGuard
-from jitpy.frontend.guards.guard_set import source as src
 from jitpy.ir.divisions import FloorDiv, Modulo
 from jitpy.runtime.guards import build_guards
 from jitpy.runtime.native_build import load_native

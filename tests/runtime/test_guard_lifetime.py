@@ -11,8 +11,8 @@ import pytest
 import sympy
 import torch
 
+from jitpy.frontend.guards import source as src
 from jitpy.frontend.guards.guard_set import MISSING, ClassLookup, GuardSet, TensorGuard, TorchStateGuard
-from jitpy.frontend.guards.guard_set import source as src
 from jitpy.ir.sizes import SizeEnv
 from jitpy.runtime import guard_checks
 from jitpy.runtime.guards import build_guards

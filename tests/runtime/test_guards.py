@@ -18,8 +18,8 @@ import sympy
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from jitpy.frontend.guards import source as src
 from jitpy.frontend.guards.guard_set import MISSING, ClassLookup, GuardSet, NumberFact, TensorGuard, TorchStateGuard
-from jitpy.frontend.guards.guard_set import source as src
 from jitpy.ir.sizes import SizeEnv, floordiv, mod
 from jitpy.runtime import guard_checks
 from jitpy.runtime.guards import GuardFunction, build_guards

@@ -185,6 +185,8 @@ struct Dispatcher {
   char run_original_always;
   char closed;  // calls that no entry fits run the original
   int missed;   // such calls, less those that an entry fitted
+  int review_in;        // calls that entries serve until `on_review(dispatcher)` is called; 0: it is not
+  PyObject* on_review;  // callable or null
 };
 
 // More of them than hits, and a closed dispatcher does not look for entries any more.
@@ -301,6 +303,19 @@ Entry* miss(Dispatcher* self, const Bound& bound) {
     PyErr_Format(PyExc_TypeError, "on_miss must return an Entry or None, not %.200s", Py_TYPE(answer)->tp_name);
   Py_DECREF(answer);
   return nullptr;
+}
+
+// Call `on_review`. False with an exception set.
+bool review(Dispatcher* self) {
+  if (self->on_review == nullptr) return true;
+  PyObject* on_review = Py_NewRef(self->on_review);
+  const bool before = compiling;
+  compiling = true;
+  PyObject* answer = PyObject_CallOneArg(on_review, reinterpret_cast<PyObject*>(self));
+  compiling = before;
+  Py_DECREF(on_review);
+  Py_XDECREF(answer);
+  return answer != nullptr;
 }
 
 PyObject* call_with_hook(PyObject* function, const Bound& bound) {
@@ -469,6 +484,7 @@ Entry* choose_entry(Dispatcher* self, const Bound& bound) {
   Entry* entry = find_entry(self, bound);
   if (entry != nullptr) {
     if (self->missed > 0) self->missed--;
+    if (self->review_in > 0 && --self->review_in == 0 && !review(self)) Py_CLEAR(entry);
     return entry;
   }
   if (PyErr_Occurred()) return nullptr;
@@ -601,7 +617,8 @@ int dispatcher_traverse(PyObject* object, visitproc visit, void* arg) {
   auto* self = reinterpret_cast<Dispatcher*>(object);
   for (PyObject* held :
        {self->code, self->globals, self->closure, self->defaults, self->kwdefaults, self->on_miss, self->original,
-        self->plain, self->variables, self->entries, reinterpret_cast<PyObject*>(self->last), self->dict})
+        self->plain, self->variables, self->entries, reinterpret_cast<PyObject*>(self->last), self->dict,
+        self->on_review})
     Py_VISIT(held);
   return 0;
 }
@@ -619,6 +636,7 @@ int dispatcher_clear(PyObject* object) {
   self->live_defaults = false;
   Py_CLEAR(self->original);
   Py_CLEAR(self->on_miss);
+  Py_CLEAR(self->on_review);
   Py_CLEAR(self->dict);
   return 0;
 }
@@ -790,6 +808,9 @@ PyMemberDef dispatcher_members[] = {
      "on_miss(dispatcher, params, globals, closure) -> Entry | None"},
     {"run_original_always", T_BOOL, offsetof(Dispatcher, run_original_always), 0, "True: run eagerly from now on"},
     {"closed", T_BOOL, offsetof(Dispatcher, closed), 0, "True: what no entry fits runs eagerly"},
+    {"review_in", T_INT, offsetof(Dispatcher, review_in), 0,
+     "calls that entries serve until on_review(dispatcher) is called; 0: it is not"},
+    {"on_review", T_OBJECT, offsetof(Dispatcher, on_review), 0, "on_review(dispatcher), or None"},
     {nullptr, 0, 0, 0, nullptr},
 };
 

@@ -123,6 +123,7 @@ struct Program {
   bool runs_python = false;                        // an "attr" or "slot" step, or a Python predicate
   int depths = 0, keeps = 0, symbols = 0;
   std::vector<int> keep_nodes;  // by slot
+  mutable uint64_t walked = 0;  // nodes that were visited without a snapshot
 };
 
 // Build a program from the arguments of `_jitpy_runtime.Guard` (tuples; see `GuardTree.native_program` in

@@ -156,6 +156,7 @@ int walk_nodes(const Program& program, int begin, int end, const Frame& frame, P
                int64_t* symbols) {
   for (int i = begin; i < end; i++) {
     const Node& node = program.nodes[i];
+    program.walked++;
     PyObject* value = read_node(node, node.depth > 0 ? values[node.depth - 1] : nullptr, frame);
     if (value == nullptr) return clear_exception();
     Py_XSETREF(values[node.depth], value);

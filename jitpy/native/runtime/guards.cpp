@@ -402,6 +402,17 @@ PyObject* guard_noted(PyObject* object, PyObject*) {
                        all.residuals);
 }
 
+PyObject* guard_walked(PyObject* object, void*) {
+  const Guards* guards = reinterpret_cast<GuardObject*>(object)->guards;
+  return PyLong_FromUnsignedLongLong(guards == nullptr ? 0 : guards->program->walked);
+}
+
+PyGetSetDef guard_getset[] = {
+    {"walked", guard_walked, nullptr, "paths that were followed, in all calls so far, where no snapshot answered",
+     nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
 PyMethodDef guard_methods[] = {
     {"noted", guard_noted, METH_NOARGS,
      "noted() -> dict: how many words, tensors and watched dicts the last snapshots compare, and reads they repeat"},
@@ -421,6 +432,7 @@ PyTypeObject make_guard_type() {
   type.tp_traverse = guard_traverse;
   type.tp_clear = guard_clear;
   type.tp_methods = guard_methods;
+  type.tp_getset = guard_getset;
   return type;
 }
 

@@ -1,0 +1,170 @@
+"""Functions whose graph breaks cost more than their graphs save are left to Python once they have settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import jitpy
+from jitpy.engine import all_engines
+
+#: Enough calls for a function to settle and be reviewed, and for what it calls after that.
+CALLS = 200
+
+
+class Piece:
+    """An object that a call makes anew, so that guards on it walk its attributes each time."""
+
+    def __init__(self, number: int) -> None:
+        self.a = self.b = self.c = self.d = self.e = self.f = number
+        self.inner = None if number == 0 else Piece(number - 1)
+
+
+def total(piece: Piece | None) -> int:
+    seen = 0
+    while piece is not None:
+        seen += piece.a + piece.b + piece.c + piece.d + piece.e + piece.f
+        piece = piece.inner
+    return seen
+
+
+def computes_little(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+    piece = Piece(6)
+    for number in range(6):
+        jitpy.graph_break()
+        log.append(total(piece) if number % 2 else -total(piece))
+        piece.a += 1
+    return x + len(log)
+
+
+def computes_much(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        jitpy.graph_break()
+        x = (x * 2 + 1).sin().cos() - x.tanh()
+    return x
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    jitpy.reset()
+    yield
+
+
+def _names() -> set[str]:
+    return {variant.name for engine in all_engines() for variant in engine.variants}
+
+
+def _agrees(fn: Any, calls: int = CALLS) -> Any:
+    jitted = jitpy.jit(fn)
+    ours: list[int] = []
+    theirs: list[int] = []
+    for number in range(calls):
+        x = torch.full((4,), float(number))
+        ours.clear(), theirs.clear()
+        assert torch.equal(jitted(x, ours), fn(x, theirs))
+        assert ours == theirs
+    return jitted
+
+
+def test_what_loses_is_left_to_python() -> None:
+    jitted = _agrees(computes_little)
+    assert "computes_little" not in _names()
+    assert jitted.run_original_always  # nothing below is compiled either: not even the frames are watched
+
+
+def test_what_saves_stays_compiled() -> None:
+    jitted = jitpy.jit(computes_much)
+    x = torch.randn(4)
+    for _ in range(CALLS):
+        torch.testing.assert_close(jitted(x), computes_much(x))
+    assert "computes_much" in _names()
+    assert not jitted.run_original_always
+
+
+def test_a_long_loop_is_left_in_one_call() -> None:
+    def loop(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+        for number in range(CALLS):
+            piece = Piece(6)
+            jitpy.graph_break()
+            if number % 2:
+                log.append(total(piece))
+            else:
+                log.append(-total(piece))
+        return x * len(log)
+
+    _agrees(loop, calls=2)
+    assert "loop" not in _names()
+
+
+def heavy(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2 + 1).sin().cos() - x.tanh()
+
+
+def calls_heavy(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+    piece = Piece(6)
+    for number in range(20):
+        jitpy.graph_break()
+        log.append(total(piece) if number % 2 else -total(piece))
+    jitpy.graph_break()
+    return heavy(x)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_what_it_calls_may_stay_compiled(native: bool) -> None:
+    with jitpy.config.patch(native=native):
+        jitted = jitpy.jit(calls_heavy)
+        for _ in range(CALLS):
+            x = torch.randn(4)
+            log: list[int] = []
+            torch.testing.assert_close(jitted(x, log), calls_heavy(x, []))
+            assert len(log) == 20
+    if native:  # Python's guards do not count their work
+        assert "calls_heavy" not in _names() and "heavy" in _names()
+
+
+def test_review_can_be_turned_off() -> None:
+    with jitpy.config.patch(review_after=0):
+        _agrees(computes_little)
+        assert "computes_little" in _names()
+
+
+def test_a_new_variant_puts_the_review_off() -> None:
+    jitted = jitpy.jit(computes_little)
+    with jitpy.config.patch(review_after=100):
+        for _ in range(14):
+            jitted(torch.ones(4), [])
+        for _ in range(14):
+            jitted(torch.ones(4, dtype=torch.float64), [])
+        assert "computes_little" in _names()
+        for _ in range(40):
+            jitted(torch.ones(4), [])
+    assert "computes_little" not in _names()
+
+
+def test_exceptions_and_gradients_are_eagers() -> None:
+    class Refused(Exception):
+        pass
+
+    def fn(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+        piece = Piece(6)
+        try:
+            jitpy.graph_break()
+            log.append(total(piece))
+            if len(log) % 3 == 0:
+                raise Refused(len(log))
+        except Refused as error:
+            log.append(-error.args[0])
+        jitpy.graph_break()
+        return (x * total(piece)).sum()
+
+    jitted = jitpy.jit(fn)
+    ours: list[int] = []
+    theirs: list[int] = []
+    for _ in range(CALLS):
+        x, y = (torch.arange(4.0, requires_grad=True) for _ in range(2))
+        jitted(x, ours).backward()
+        fn(y, theirs).backward()
+        assert torch.equal(x.grad, y.grad) and ours[-3:] == theirs[-3:]
