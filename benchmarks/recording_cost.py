@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from jitpy.frontend.capture.graph_builder import GraphBuilder
+from jitpy.frontend.capture.graph_builder import TracedGraphBuilder
 from jitpy.frontend.guards.guard_set import GuardSet
 from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
@@ -53,7 +53,7 @@ class Counter:
     """Calls the recorder and counts."""
 
     def __init__(self, dynamic: bool) -> None:
-        self.builder = GraphBuilder(SizeEnv(), GuardSet())
+        self.builder = TracedGraphBuilder(SizeEnv(), GuardSet())
         self.calls = 0
         self.inputs = 0
         self.dynamic = dynamic

@@ -33,12 +33,12 @@ from .frontend.codegen.frame_code import Unreconstructable
 from .frontend.codegen.frames import FrameCodegen
 from .frontend.codegen.plain_loops import PlainLoops
 from .frontend.codegen.resume import LoopExit, ResumePoint, is_resume_code, origin_code, resume_code
-from .frontend.guards.non_aliasing import guard_separate
 from .frontend.guards.observations import Observations
 from .frontend.guards.source import LocalSource
 from .frontend.interpreter.frame import Frame
 from .frontend.interpreter.interpreter import SymbolicInterpreter
 from .frontend.interpreter.library_code import is_library
+from .frontend.interpreter.non_aliasing import guard_separate
 from .frontend.interpreter.trace_context import TraceContext
 from .frontend.models.builtins.local_classes import forget_proxy_classes
 from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself

@@ -10,8 +10,8 @@ from torch.overrides import TorchFunctionMode
 
 from jitpy.frontend.capture.graph_builder import (
     Finished,
-    GraphBuilder,
     StructPayload,
+    TracedGraphBuilder,
     TracedScalar,
     TracedTensor,
     UserError,
@@ -25,7 +25,7 @@ from jitpy.ir.interpret import interpret
 class Proxy:
     """A payload with a tensor's operators, methods and attributes."""
 
-    def __init__(self, builder: GraphBuilder, payload: Any) -> None:
+    def __init__(self, builder: TracedGraphBuilder, payload: Any) -> None:
         self.__dict__["builder"] = builder
         self.__dict__["payload"] = payload
 
@@ -93,7 +93,7 @@ def to_payload(value: Any) -> Any:
     return value
 
 
-def to_proxy(builder: GraphBuilder, value: Any) -> Any:
+def to_proxy(builder: TracedGraphBuilder, value: Any) -> Any:
     if isinstance(value, (TracedTensor, TracedScalar)):
         known = builder.__dict__.setdefault("proxies", {})
         return known.setdefault(id(value), Proxy(builder, value))
@@ -104,7 +104,7 @@ def to_proxy(builder: GraphBuilder, value: Any) -> Any:
     return value
 
 
-def call(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> Any:
+def call(builder: TracedGraphBuilder, fn: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunction():
         try:
             return to_proxy(builder, builder.call(fn, to_payload(args), to_payload(kwargs)))
@@ -115,7 +115,7 @@ def call(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> Any:
 class Calls(TorchFunctionMode):
     """Sends every torch call to the graph builder."""
 
-    def __init__(self, builder: GraphBuilder) -> None:
+    def __init__(self, builder: TracedGraphBuilder) -> None:
         super().__init__()
         self.builder = builder
 
@@ -127,7 +127,7 @@ class Recording:
     """A recorded function, callable like it."""
 
     def __init__(self, fn: Callable[..., Any], *args: Any, dims: Any = None) -> None:
-        self.builder = GraphBuilder(SizeEnv(), GuardSet())
+        self.builder = TracedGraphBuilder(SizeEnv(), GuardSet())
         proxies = tuple(self._input(a, i, dims) for i, a in enumerate(args))
         with Calls(self.builder):
             result = fn(*proxies)

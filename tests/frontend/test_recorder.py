@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from jitpy.frontend.breaks import RestartAnalysis
-from jitpy.frontend.capture.graph_builder import GraphBuilder, Uncapturable
+from jitpy.frontend.capture.graph_builder import TracedGraphBuilder, Uncapturable
 from jitpy.frontend.guards.guard_set import GuardSet
 from jitpy.frontend.guards.source import LocalSource
 from jitpy.ir import SizeEnv
@@ -459,7 +459,7 @@ def test_batch_norm_updates_its_statistics():
 
 def test_rollback_undoes_everything():
     sizes, guards = SizeEnv(), GuardSet()
-    builder = GraphBuilder(sizes, guards)
+    builder = TracedGraphBuilder(sizes, guards)
     a = builder.tensor_input(x(3, 4), LocalSource(0, "a"))
     b = builder.call(torch.add, (a, 1), {})
     row = builder.call(torch.Tensor.__getitem__, (b, 0), {})
@@ -477,7 +477,7 @@ def test_rollback_undoes_everything():
 
 
 def test_failed_call_leaves_no_trace():
-    builder = GraphBuilder(SizeEnv(), GuardSet())
+    builder = TracedGraphBuilder(SizeEnv(), GuardSet())
     a = builder.tensor_input(x(3, 4), LocalSource(0, "a"))
     with pytest.raises(Uncapturable) as caught:
         builder.call(torch.ops.aten._local_scalar_dense.default, (a,), {})
@@ -486,7 +486,7 @@ def test_failed_call_leaves_no_trace():
 
 
 def test_same_tensor_twice_is_one_input():
-    builder = GraphBuilder(SizeEnv(), guards := GuardSet())
+    builder = TracedGraphBuilder(SizeEnv(), guards := GuardSet())
     t = x(3)
     first = builder.tensor_input(t, LocalSource(0, "a"))
     assert builder.tensor_input(t, LocalSource(1, "b")) is first
@@ -519,7 +519,7 @@ def test_inputs_that_share_memory_are_not_mutated():
     ids=["sparse", "meta", "conj", "quantised"],
 )
 def test_special_tensors_are_refused(make):
-    builder = GraphBuilder(SizeEnv(), GuardSet())
+    builder = TracedGraphBuilder(SizeEnv(), GuardSet())
     with pytest.raises(Uncapturable, match="unsupported_tensor"):
         builder.tensor_input(make(), LocalSource(0, "a"))
 
@@ -600,7 +600,7 @@ def test_what_autograd_keeps_of_common_operators():
 
         nodes = tuple(node(a) for a in args)
         call = Node(op, nodes, {}, ops.infer(op, SizeEnv(), nodes), "call")
-        inputs, results = autograd_facts.saved_values(GraphBuilder(SizeEnv(), GuardSet()), call)
+        inputs, results = autograd_facts.saved_values(TracedGraphBuilder(SizeEnv(), GuardSet()), call)
         asked.add(op.name.rpartition(".")[0])
         if not op.keeps_input:
             assert not {n for n in inputs if n.tensor.requires_grad}, op

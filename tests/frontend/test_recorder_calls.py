@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from jitpy.frontend.capture.graph_builder import (
-    GraphBuilder,
     StructPayload,
+    TracedGraphBuilder,
     TracedScalar,
     Uncapturable,
     UserError,
@@ -27,7 +27,7 @@ Base = torch._C.TensorBase
 
 
 def start(*tensors, dims=None):
-    builder = GraphBuilder(SizeEnv(), GuardSet())
+    builder = TracedGraphBuilder(SizeEnv(), GuardSet())
     return builder, *(builder.tensor_input(t, LocalSource(i, f"a{i}"), dims) for i, t in enumerate(tensors))
 
 
@@ -151,7 +151,7 @@ def test_attributes():
         with pytest.raises(Uncapturable):
             builder.attribute(b, name)
     t.grad = torch.ones(3, 4)
-    assert str(builder._inputs[builder.attribute(a, "grad").input].source) == "a0.grad"
+    assert str(builder.inputs[builder.attribute(a, "grad").input].source) == "a0.grad"
 
 
 def test_metadata_methods():
@@ -332,7 +332,7 @@ def test_masks_select_a_number_that_data_decides():
 def test_errors_are_eagers(fn, args):
     with pytest.raises(Exception) as eager:
         fn(*args)
-    builder = GraphBuilder(SizeEnv(), GuardSet())
+    builder = TracedGraphBuilder(SizeEnv(), GuardSet())
 
     def payload(value):
         if isinstance(value, torch.Tensor):

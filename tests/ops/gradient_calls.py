@@ -26,7 +26,7 @@ class Call:
     origin: str
 
 
-class GraphBuilder(TorchDispatchMode):
+class TracedGraphBuilder(TorchDispatchMode):
     """Notes the calls of ops by name."""
 
     def __init__(self, wanted: frozenset[str], origin: str) -> None:
@@ -58,7 +58,7 @@ def recorded(operators: tuple[str, ...], wanted: frozenset[str], dtype: torch.dt
         if info.name not in operators or dtype not in info.supported_backward_dtypes("cpu"):
             continue
         for number, sample in enumerate(_samples(info, dtype)):
-            builder = GraphBuilder(wanted, f"{info.name} sample {number}")
+            builder = TracedGraphBuilder(wanted, f"{info.name} sample {number}")
             inputs = [t for t in tree_leaves((sample.input, sample.args, sample.kwargs)) if _needs_grad(t)]
             with builder:
                 torch.manual_seed(0)

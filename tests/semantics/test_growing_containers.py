@@ -26,7 +26,7 @@ def grows(allowed: int = 2) -> Any:
     return register
 
 
-class GraphBuilder:
+class TracedGraphBuilder:
     def __init__(self) -> None:
         self.history: list[Any] = []
         self.by_name: dict[str, list[Any]] = collections.defaultdict(list)
@@ -42,7 +42,7 @@ def with_builder(allowed: int = 2) -> Any:
 
     def register(fn: Any) -> Any:
         def make() -> Any:
-            builder = GraphBuilder()
+            builder = TracedGraphBuilder()
             return lambda x: fn(builder, x), builder
 
         GROWING[fn.__name__] = make, allowed
@@ -364,5 +364,5 @@ def _run(fn, watched):
     values, states = [], []
     for i in range(30):
         values.append(fn(torch.arange(4.0) + i % 5))
-        states.append(copy.deepcopy(vars(watched) if isinstance(watched, GraphBuilder) else watched))
+        states.append(copy.deepcopy(vars(watched) if isinstance(watched, TracedGraphBuilder) else watched))
     return values, states

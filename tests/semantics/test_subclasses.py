@@ -351,7 +351,7 @@ def subclass_aliases(x):
     return v, x
 
 
-class GraphBuilder(TorchFunctionMode):
+class TracedGraphBuilder(TorchFunctionMode):
     """Writes down what it is asked."""
 
     def __init__(self, seen):
@@ -371,9 +371,9 @@ def modes_see_the_programs_calls_only():
         return (x.t() + 1).sin() * x.shape[0]
 
     def fn(x):
-        with GraphBuilder(seen):
+        with TracedGraphBuilder(seen):
             y = scaled(x)
-            with GraphBuilder(seen):
+            with TracedGraphBuilder(seen):
                 z = scaled(y[:2])
         return y, z, list(seen)
 

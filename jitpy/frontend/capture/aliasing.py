@@ -7,7 +7,7 @@ Each view op that reaches the graph builder has one function here that says what
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,10 +16,7 @@ from jitpy.ir.ops.strided import strided_places
 
 from .autograd_facts import requires_grad
 from .composites import reshape_node
-from .traced import Parts, Uncapturable, ViewStep
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, Parts, Uncapturable, ViewStep
 
 _aten = torch.ops.aten
 

@@ -6,16 +6,13 @@ In a functional graph nothing changes, so the graph builder leaves such writes t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 import torch
 
 from jitpy.ir import CONSTANT, GETITEM, INPUT, Node, Spec, TensorSpec
 from jitpy.ir.autograd_saves import saved_by
 
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
-
+from .traced import GraphBuilder
 
 #: Ops whose written arguments have no history, whatever the op is given, and keep their version: eager's own ops do not
 #: say that they write there.

@@ -7,7 +7,7 @@ which leaves the call to the derived path.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,10 +16,7 @@ from jitpy.ir import ops as table
 
 from . import derived_calls
 from .number_checks import check_dtypes
-from .traced import DECLINED, TracedTensor
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import DECLINED, GraphBuilder, TracedTensor
 
 _aten = torch.ops.aten
 

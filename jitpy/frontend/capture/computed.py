@@ -11,7 +11,7 @@ from typing import Any
 from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.observations import MANY, Observations, kind_of
 from ..guards.source import ConstSource, LocalSource, Source, root_of
-from .graph_builder import GraphBuilder
+from .traced import GraphBuilder
 
 #: numbers, texts and arrays in a container, before plain Python reads them
 _MANY_ITEMS = 16

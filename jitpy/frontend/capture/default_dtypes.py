@@ -7,17 +7,14 @@ call whose result depends on the default dtype is recorded in a form that names 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitpy.ir import Node, ScalarSpec, Spec, TensorSpec
 from jitpy.ir import ops as table
 
-from .traced import Uncapturable
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, Uncapturable
 
 _aten = torch.ops.aten
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -4,7 +4,7 @@ afterwards."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,10 +28,16 @@ from .fake_tensors import (
 )
 from .inputs import shows_leaf
 from .overlap import may_overlap
-from .traced import DECLINED, StructPayload, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import (
+    DECLINED,
+    GraphBuilder,
+    StructPayload,
+    TracedScalar,
+    TracedTensor,
+    Uncapturable,
+    UserError,
+    tensors_in,
+)
 
 _TEMPLATES: dict[Any, Template] = {}
 _LIMIT = 4096
@@ -342,7 +348,7 @@ def _view_kind(builder: GraphBuilder, value: TracedTensor) -> Any:
     if any(not step.grad_enabled and step.op.target is not _aten.detach.default for step in chain):
         return autograd.CreationMeta.NO_GRAD_MODE
     index = value.storage.input
-    real = None if index is None else builder._inputs[index].value
+    real = None if index is None else builder.inputs[index].value
     if real is not None and real._base is not None:
         return autograd._get_creation_meta(real)
     return autograd.CreationMeta.DEFAULT if chain else None
@@ -355,7 +361,7 @@ def _shows_leaf(builder: GraphBuilder, value: TracedTensor) -> bool:
         return True
     if index is None:
         return False
-    entry = builder._inputs[index]
+    entry = builder.inputs[index]
     return shows_leaf(entry.value) or bool(value.chain) and entry.payload.is_leaf and entry.value.requires_grad
 
 

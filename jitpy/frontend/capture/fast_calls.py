@@ -7,7 +7,7 @@ the derived path.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,10 +17,7 @@ from jitpy.ir import ops as table
 from .composites import LOWERINGS
 from .overloads import Plan, make_plan, signature
 from .schemas import SchemaFacts
-from .traced import DECLINED, StructPayload, TracedTensor, Uncapturable
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import DECLINED, GraphBuilder, StructPayload, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 

@@ -22,11 +22,10 @@ from ...ir.failures import cannot_raise
 from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import CallSource
 from ..values import ConstValue, ListValue, PyValue, RangeValue, ScalarValue, SymValue, TupleValue, Value
-from .traced import GraphInput, TracedScalar
+from .traced import GraphBuilder, GraphInput, TracedScalar
 
 if TYPE_CHECKING:
     from ..values import Interpreter
-    from .graph_builder import GraphBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +67,7 @@ def number_input(builder: GraphBuilder, kind: type, source: CallSource, bounds: 
     """A graph input that brings a number which a call returned, within `bounds` where these are known."""
     node = builder.graph.add_input(ScalarSpec(kind), kind.__name__, source=source)
     found = TracedScalar(node)
-    builder._inputs.append(GraphInput(None, source, found))
+    builder.inputs.append(GraphInput(None, source, found))
     if kind is int:
         node = builder.graph.add(_INT, (node,), {}, ScalarSpec(int), builder.loc, grad_enabled=False)
         found = TracedScalar(node)

@@ -5,7 +5,7 @@ A graph with such a node runs once: where it fails, plain Python cannot make up 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitpy.ir import Op, TensorSpec
 from jitpy.ir import ops as table
@@ -15,10 +15,7 @@ from jitpy.ir.ops.functional import in_place_of
 from jitpy.ir.ops.through_views import at
 
 from .schemas import SchemaFacts
-from .traced import TracedTensor, Uncapturable, tensors_in
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, TracedTensor, Uncapturable, tensors_in
 
 
 def record_effect(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -61,7 +58,7 @@ def record_write(builder: GraphBuilder, facts: SchemaFacts, functional: Any, arg
         node = builder.graph.add(op, call_args, call_kwargs, (*fresh, *new), builder.loc,
                                   grad_enabled=builder.state.grad_enabled)
     count = 1 if type(node.spec) is TensorSpec else len(node.spec)  # type: ignore[arg-type]
-    parts = [node] if type(node.spec) is TensorSpec else [builder._part(node, k) for k in range(count)]
+    parts = [node] if type(node.spec) is TensorSpec else [builder.part(node, k) for k in range(count)]
     results = [builder.fresh(part) for part in parts[: count - len(targets)]]
     for whole, part in zip(wholes, parts[count - len(targets):], strict=True):
         builder.write(whole, part)

@@ -8,7 +8,6 @@ history leads through is ordinary computation, and runs without autograd.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,9 +15,7 @@ from jitpy.ir import GETITEM, INPUT, Graph, Node, Spec, TensorSpec
 from jitpy.ir.alias import hidden_history, needs_grad
 
 from .autograd_facts import keeps_anything
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder
 
 _DETACH = torch.ops.aten.detach.default
 
@@ -44,7 +41,7 @@ class History:
     def free(self, nodes: Iterable[Node]) -> None:
         """A backward pass has run through `nodes`."""
         before = self.freed
-        self._builder._journal.append(lambda: setattr(self, "freed", before))
+        self._builder.journal.append(lambda: setattr(self, "freed", before))
         self.freed = before.union(node for node in nodes if node.op is not INPUT)
 
     def is_spent(self, nodes: Iterable[Node]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,10 +19,7 @@ from jitpy.ir import Node
 
 from .autograd_facts import requires_grad
 from .speculation import Assumption
-from .traced import TracedTensor, Uncapturable
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, TracedTensor, Uncapturable
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class InferenceBlocks:
         def undo() -> None:
             self._blocks, self._idle = before
 
-        self._builder._journal.append(undo)
+        self._builder.journal.append(undo)
         self._blocks, self._idle = blocks, idle
 
     def settle(self, live: Sequence[Any]) -> bool | None:
@@ -100,7 +97,7 @@ class InferenceBlocks:
         made = [p for p in live if isinstance(p, TracedTensor) and not _is_argument(builder, p)]
         inside = [p for p in made if p.storage.inference]
         written = any(isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
-                      and entry.value.is_inference() for entry in builder._inputs)
+                      and entry.value.is_inference() for entry in builder.inputs)
         if len(inside) == len(made) and not any(requires_grad(node.spec) for node in builder.graph.nodes):
             return bool(inside or written)
         if written:
@@ -126,7 +123,7 @@ class InferenceBlocks:
 
 def _is_argument(builder: GraphBuilder, payload: TracedTensor) -> bool:
     """Whether a payload is the very object that was passed."""
-    return payload.input is not None and builder._inputs[payload.input].payload is payload
+    return payload.input is not None and builder.inputs[payload.input].payload is payload
 
 
 def in_inference_mode(compiled: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:

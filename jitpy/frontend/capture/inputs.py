@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,10 +16,7 @@ from ...runtime.tensor_facts import counts_versions
 from ..guards.guard_set import TensorGuard
 from ..guards.source import Source, short_name
 from ..models.arrays.array_values import is_array_source
-from .traced import GraphInput, Storage, TracedTensor, Uncapturable, UserError
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, GraphInput, Storage, TracedTensor, Uncapturable, UserError
 
 #: Tensor classes that behave as plain tensors.
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -29,9 +26,9 @@ def make_tensor_input(
     builder: GraphBuilder, tensor: torch.Tensor, source: Source, dims: tuple[Any, ...] | None
 ) -> TracedTensor:
     """See `GraphBuilder.tensor_input`."""
-    known = builder._by_id.get(id(tensor))
+    known = builder.known_inputs.get(id(tensor))
     if known is not None:
-        first = builder._inputs[known.storage.input].source  # type: ignore[index]
+        first = builder.inputs[known.storage.input].source  # type: ignore[index]
         if first != source:
             builder.guards.add(source, "same", first)
         return known
@@ -39,9 +36,9 @@ def make_tensor_input(
     leaf = None if _is_kept_up(tensor) else ask_leaf(tensor)
     index = len(builder.graph.inputs)
     memory = tensor.untyped_storage()._cdata
-    sharers = builder._storages.get(memory, [])
+    sharers = builder.inputs_by_memory.get(memory, [])
     relatives = (*sharers, *related_views(builder, tensor), *sharing_arrays(builder, tensor, source))
-    if any(builder._inputs[i].payload.storage.written for i in relatives):
+    if any(builder.inputs[i].payload.storage.written for i in relatives):
         raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
     guard, spec = describe(builder, tensor, source, dims)
     builder.guards.add(source, "tensor", guard)
@@ -54,21 +51,21 @@ def make_tensor_input(
     )
     payload = TracedTensor(builder, Storage(node, index), (), node, spec, is_leaf=leaf)
     payload.storage.unrecorded = unrecorded
-    builder._inputs.append(GraphInput(tensor, source, payload))
-    builder._by_id[id(tensor)] = payload
-    builder._storages[memory] = [*sharers, index]
+    builder.inputs.append(GraphInput(tensor, source, payload))
+    builder.known_inputs[id(tensor)] = payload
+    builder.inputs_by_memory[memory] = [*sharers, index]
     base = tensor._base
-    views = builder._views.get(id(base), [])
+    views = builder.input_views.get(id(base), [])
     if base is not None:
-        builder._views[id(base)] = [*views, index]
+        builder.input_views[id(base)] = [*views, index]
 
     def undo() -> None:
-        del builder._by_id[id(tensor)]
-        builder._storages[memory] = sharers
+        del builder.known_inputs[id(tensor)]
+        builder.inputs_by_memory[memory] = sharers
         if base is not None:
-            builder._views[id(base)] = views
+            builder.input_views[id(base)] = views
 
-    builder._journal.append(undo)
+    builder.journal.append(undo)
     return payload
 
 
@@ -76,8 +73,8 @@ def related_views(builder: GraphBuilder, tensor: torch.Tensor) -> list[int]:
     """The inputs that are, to autograd, views of one tensor with this one, or that tensor: a write to one makes the
     histories of all others anew, also where `.data = ...` has given them other memory."""
     base = tensor if tensor._base is None else tensor._base
-    found = list(builder._views.get(id(base), ()))
-    known = builder._by_id.get(id(base))
+    found = list(builder.input_views.get(id(base), ()))
+    known = builder.known_inputs.get(id(base))
     if known is not None and known.storage.input is not None:
         found.append(known.storage.input)
     return found
@@ -91,7 +88,7 @@ def sharing_arrays(builder: GraphBuilder, tensor: torch.Tensor, source: Source) 
     builder.has_arrays = True
     begin, end = memory_range(tensor)
     found = []
-    for i, entry in enumerate(builder._inputs):
+    for i, entry in enumerate(builder.inputs):
         if isinstance(entry.value, torch.Tensor) and entry.value is not tensor and (
                 is_array or is_array_source(entry.source)):
             low, high = memory_range(entry.value)

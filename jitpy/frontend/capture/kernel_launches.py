@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitpy.ir import Op
 from jitpy.ir import ops as table
 
 from .graph_effects import note_act, on_memory
 from .overlap import apart
-from .traced import TracedTensor, Uncapturable
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, TracedTensor, Uncapturable
 
 
 def record_launch(builder: GraphBuilder, name: str, make: Callable[[list[Any]], tuple[Op, tuple[int, ...]]],
@@ -38,7 +35,7 @@ def record_launch(builder: GraphBuilder, name: str, make: Callable[[list[Any]], 
         node = builder.graph.add(op, args, kwargs, table.infer(op, builder.sizes, args, kwargs, False), builder.loc,
                                   name=name, grad_enabled=False)
         for number, target in enumerate(targets):
-            builder.write(target, builder._part(node, number), unseen=True)
+            builder.write(target, builder.part(node, number), unseen=True)
         builder.state.set("grad_enabled", grad)
     except Uncapturable:
         builder.rollback(mark)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -10,10 +10,7 @@ from jitpy.ir import Dim, Node, SizeEnv, TensorSpec, contiguous_stride
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing
-from .traced import Storage, TracedTensor, Uncapturable, UserError
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, UserError
 
 _aten = torch.ops.aten
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,11 +19,8 @@ from jitpy.ir.ops import table
 from jitpy.ir.ops.tried import error_of
 
 from ...ir.algebra import sympy
-from ..models.tensors import known_numbers
-from .traced import TracedScalar, TracedTensor, Uncapturable
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from . import known_numbers
+from .traced import GraphBuilder, TracedScalar, TracedTensor, Uncapturable
 
 #: floats that hold whatever number a program is likely to give them
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})

@@ -7,16 +7,12 @@ where an operand is the written tensor itself, element by element, or lies apart
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitpy.ir import TensorSpec
 
 from .schemas import SchemaFacts
-from .traced import TracedTensor, Uncapturable, tensors_in
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
-
+from .traced import GraphBuilder, TracedTensor, Uncapturable, tensors_in
 
 #: ops that write elsewhere than where they read: eager refuses an operand that is the target itself
 _ANYWHERE = frozenset({"index_add_", "index_copy_", "index_put_", "index_reduce_", "masked_scatter_", "put_",

@@ -19,9 +19,9 @@ from jitpy.ir import SizeEnv
 from jitpy.ir.interrupts import CaptureMode
 
 from ...ir.algebra import sympy
-from ..models.tensors.scalars import SAMPLES
 from .fake_tensors import FakeTensor, make_fake
 from .schemas import SchemaFacts, schema_facts
+from .torch_calls.scalars import SAMPLES
 from .traced import TracedScalar, TracedTensor
 
 OpOverload = torch._ops.OpOverload

@@ -9,17 +9,12 @@ captured passes have used the history up. Results get the data, of which the com
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from jitpy.ir import Node
 
 from .speculation import Assumption
-from .traced import Storage, TracedTensor, Uncapturable, ViewStep
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, ViewStep
 
 _DETACH = torch.ops.aten.detach.default
 _UNRECORDED = "a view, made under no_grad, of a parameter that was made here"
@@ -48,16 +43,16 @@ class Parameters:
         made: TracedTensor = builder.record(_DETACH, (data,), {})
         if storage.lost_grad or made.spec.requires_grad:
             raise Uncapturable("unsupported_op", "a parameter made of one that was changed")
-        builder._save(storage)
+        builder.save(storage)
         storage.leaf, storage.lost_at = made, builder.step()
         self.data[made] = data
-        builder._journal.append(lambda: self.data.pop(made))  # type: ignore[arg-type,return-value]
+        builder.journal.append(lambda: self.data.pop(made))  # type: ignore[arg-type,return-value]
         self.turn(made, requires_grad)
         return made
 
     def turn(self, tensor: TracedTensor, requires_grad: bool) -> None:
         """A parameter's flag."""
-        self._builder._save(tensor)
+        self._builder.save(tensor)
         tensor._spec = tensor.spec.with_(requires_grad=requires_grad)
         tensor.is_leaf = True
 
@@ -82,14 +77,14 @@ class Parameters:
         assumption = Assumption(step, "new_history", "a parameter that was made or changed here",
                                 split=step > storage.lost_at)
         leaf = builder.speculation.begin_at(node, tensor, assumption)
-        builder._save(storage)
+        builder.save(storage)
         storage.values = (*storage.values, node, leaf)
         self._leaves[tensor] = storage.generation, leaf
 
         def undo() -> None:
             self._leaves.pop(tensor) if known is None else self._leaves.__setitem__(tensor, known)
 
-        builder._journal.append(undo)
+        builder.journal.append(undo)
         return leaf
 
     def seen_by_views(self, tensor: TracedTensor) -> TracedTensor:
@@ -100,7 +95,7 @@ class Parameters:
             memory = self._shown[leaf] = Storage(leaf)
             memory.frozen = True
             self._stand_for[memory] = tensor.storage, tensor.storage.generation
-            self._builder._journal.append(lambda: self._stand_for.pop(self._shown.pop(leaf)))  # type: ignore[arg-type,return-value]
+            self._builder.journal.append(lambda: self._stand_for.pop(self._shown.pop(leaf)))  # type: ignore[arg-type,return-value]
         return TracedTensor(self._builder, memory, (), leaf, leaf.tensor)
 
     def note_view(self, step: ViewStep) -> None:

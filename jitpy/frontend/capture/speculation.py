@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -37,10 +37,7 @@ from ..breaks import GraphBreak, RestartAnalysis
 from ..polyfills.hooks import RETAINS
 from .autograd_facts import saved_values, shows
 from .history import plain
-from .traced import Storage, TracedTensor, Uncapturable, ViewStep
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, ViewStep
 
 _ALIAS = torch.ops.aten.alias.default
 _TURNED = "requires_grad_() that changes a tensor"
@@ -135,7 +132,7 @@ class Speculation:
     def hook(self, node: Node, hooks: Hooks) -> None:
         """A tensor gets its first hook."""
         self.hooked[node] = hooks
-        self._builder._journal.append(lambda: self.hooked.pop(node))  # type: ignore[arg-type,return-value]
+        self._builder.journal.append(lambda: self.hooked.pop(node))  # type: ignore[arg-type,return-value]
 
     def retains(self, tensor: TracedTensor) -> bool:
         """Whether a tensor was told to retain its gradient."""
@@ -147,7 +144,7 @@ class Speculation:
         for node in nodes:
             if node not in self.spoiled:
                 self.spoiled[node] = assumption
-                self._builder._journal.append(lambda node=node: self.spoiled.pop(node))  # type: ignore[misc]
+                self._builder.journal.append(lambda node=node: self.spoiled.pop(node))  # type: ignore[misc]
 
     def outdate(self, target: TracedTensor) -> None:
         """A memory is written to of which there are views made several at once."""
@@ -156,7 +153,7 @@ class Speculation:
             raise Uncapturable("unsupported_op", detail)
         before, assumption = self.outdated, Assumption(self._builder.step(), "unsupported_op", detail)
         self.outdated = {**dict.fromkeys(steps, assumption), **before}
-        self._builder._journal.append(lambda: setattr(self, "outdated", before))
+        self._builder.journal.append(lambda: setattr(self, "outdated", before))
 
     def check_date(self, tensor: TracedTensor) -> None:
         """Raises RestartAnalysis for one of several views, or a view of one, of what was written to since."""
@@ -169,7 +166,7 @@ class Speculation:
         assumption = Assumption(self._builder.step(), "unsupported_op",
                                 "a write of what autograd keeps for the backward pass")
         self.kept.append((storage, value, writer, assumption))
-        self._builder._journal.append(lambda: self.kept.pop() and None)
+        self._builder.journal.append(lambda: self.kept.pop() and None)
 
     def check_pass(self, nodes: Collection[Node]) -> None:
         """A backward pass comes through `nodes`. Raises RestartAnalysis where eager would raise an error."""
@@ -193,7 +190,7 @@ class Speculation:
         """A gradient that is a copy is, in eager, in the memory of `shown`, if not the very object. Nobody sees the
         difference unless it outlives the graph, or one of them is written to."""
         before = self._copies
-        self._builder._journal.append(lambda: setattr(self, "_copies", before))
+        self._builder.journal.append(lambda: setattr(self, "_copies", before))
         others = tuple((tensor.storage, tensor.storage.generation) for tensor in shown)
         assumption = Assumption(self._builder.step(), "autograd", "a gradient that is another tensor's memory")
         self._copies = (*before, (copy, others, assumption))
@@ -211,11 +208,11 @@ class Speculation:
         """A leaf from outside that was changed under no_grad is read: its history begins at its present value."""
         detail = "a tensor that requires grad is read after it was changed under no_grad"
         step = self._builder.step_behind(storage.lost_at)
-        entry = None if storage.input is None else self._builder._inputs[storage.input]
+        entry = None if storage.input is None else self._builder.inputs[storage.input]
         if entry is None or storage.restricted or not isinstance(entry.payload, TracedTensor) or \
                 not entry.payload.is_leaf or not entry.value.requires_grad:
             raise Uncapturable("input_mutation", detail)
-        self._builder._save(storage)
+        self._builder.save(storage)
         assumption = Assumption(step, "new_history", f"{entry.source}, changed under no_grad",
                                 split=step > storage.lost_at)
         storage.base = self.begin_at(storage.base, entry.payload, assumption, storage.input)
@@ -230,14 +227,14 @@ class Speculation:
             raise Uncapturable("unsupported_op", _TURNED)
         state = tensor.state()
         view = builder.record(torch.ops.aten.detach.default, (tensor,), {})
-        builder._save(tensor)
+        builder.save(tensor)
         tensor.restore(view.state())
         tensor.is_leaf = True
         self.off[tensor] = state
-        builder._journal.append(lambda: self.off.pop(tensor))  # type: ignore[arg-type,return-value]
+        builder.journal.append(lambda: self.off.pop(tensor))  # type: ignore[arg-type,return-value]
         step = tensor.chain[-1]
         self.seen_off[step] = Assumption(builder.step(), "unsupported_op", _TURNED)
-        builder._journal.append(lambda: self.seen_off.pop(step))  # type: ignore[arg-type,return-value]
+        builder.journal.append(lambda: self.seen_off.pop(step))  # type: ignore[arg-type,return-value]
 
     def turn_on(self, tensor: TracedTensor) -> None:
         """A tensor from outside is told to require grad: as it did before it was told not to, or for the first time."""
@@ -247,20 +244,20 @@ class Speculation:
             if tensor.input is None or tensor.storage.written:  # which its memory has to see
                 raise Uncapturable("unsupported_op", _TURNED)
             self.turned[tensor.input] = Assumption(builder.step(), "unsupported_op", _TURNED)
-            builder._journal.append(lambda number=tensor.input: self.turned.pop(number))  # type: ignore[misc]
+            builder.journal.append(lambda number=tensor.input: self.turned.pop(number))  # type: ignore[misc]
             self.begin(tensor, tensor.input)
             return
         storage, generation = before[0], tensor.storage.generation
-        builder._save(tensor)
+        builder.save(tensor)
         tensor.restore(before)
         tensor.generation, tensor.node = generation, storage.base
         del self.off[tensor]
-        builder._journal.append(lambda: self.off.__setitem__(tensor, before))
+        builder.journal.append(lambda: self.off.__setitem__(tensor, before))
 
     def replace(self, number: int, tensor: TracedTensor) -> None:
         """The `.data` of an input is assigned: `tensor` stands for it from now on."""
         before = dict(self.replaced)
-        self._builder._journal.append(lambda: setattr(self, "replaced", before))
+        self._builder.journal.append(lambda: setattr(self, "replaced", before))
         step = self.replaced[number] = self._builder.step()
         detail = "autograd keeps a tensor whose .data was assigned"
         self.assigned[tensor.chain[-1]] = Assumption(step, "unsupported_op", detail)
@@ -287,18 +284,18 @@ class Speculation:
     def renew(self, old: TracedTensor, tensor: TracedTensor) -> None:
         """The `.data` of a leaf that was made here is assigned: `tensor` stands for it from now on."""
         self.renewed[tensor] = old
-        self._builder._journal.append(lambda: self.renewed.pop(tensor) and None)
+        self._builder.journal.append(lambda: self.renewed.pop(tensor) and None)
         self.begin(tensor)
 
     def begin_at_data(self, tensor: TracedTensor) -> None:
         """A leaf whose `.data` was assigned is read under autograd: its history begins at what it shows."""
         builder, number = self._builder, tensor.stands_for
         assert number is not None
-        builder._save(tensor)
+        builder.save(tensor)
         tensor.stands_for = None
         before = self.replaced[number]
         step = builder.step_behind(before)
-        detail = f"{builder._inputs[number].source}, whose .data was assigned"
+        detail = f"{builder.inputs[number].source}, whose .data was assigned"
         assumption = Assumption(step, "new_history", detail, split=step > before)
         self.begin(tensor, number, assumption)
 
@@ -312,13 +309,13 @@ class Speculation:
         if tensor.storage.input is not None and tensor.storage.written and number is None:
             raise Uncapturable("unsupported_op", detail)  # it stays in that input's memory
         source = builder.node(tensor)
-        builder._save(tensor)
-        builder._save(tensor.storage)
+        builder.save(tensor)
+        builder.save(tensor.storage)
         tensor.storage.frozen = True
         assumption, root = assumption or Assumption(builder.step(), "unsupported_op", detail), tensor.root
         if not tensor.chain or tensor.chain[-1] is root[1]:
             self.based[root] = assumption
-            builder._journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
+            builder.journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
         node = self.begin_at(source, tensor, assumption, number)
         tensor.storage, tensor.chain = Storage(node, number), ()
         tensor.storage.frozen = True
@@ -328,12 +325,12 @@ class Speculation:
     def begin_at(self, source: Node, tensor: TracedTensor, assumption: Assumption, number: int | None = None) -> Node:
         """The node at which a history of a tensor begins, with the value that `source` has."""
         builder = self._builder
-        if builder._first_grad_node is None:
-            builder._first_grad_node = len(builder.graph.nodes)
+        if builder.first_grad_node is None:
+            builder.first_grad_node = len(builder.graph.nodes)
         node = builder.graph.add(builder.op(_ALIAS), (source,), {}, source.tensor.with_(requires_grad=True),
                                   builder.loc, grad_enabled=True)
         self.leaves[node] = Leaf(tensor, number, assumption, tensor.chain)
-        builder._journal.append(lambda: self.leaves.pop(node))  # type: ignore[arg-type,return-value]
+        builder.journal.append(lambda: self.leaves.pop(node))  # type: ignore[arg-type,return-value]
         return node
 
     def check_view(self, tensor: TracedTensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -10,13 +10,10 @@ from jitpy.ir import Node, TensorSpec
 from jitpy.ir.ops.strided import strided_places
 
 from ...ir.algebra import sympy
-from ..models.tensors.tensor_attributes import read_attribute
 from . import layouts
 from .inputs import starts_its_memory
-from .traced import GraphInput, TracedTensor, Uncapturable
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
+from .torch_calls.tensor_attributes import read_attribute
+from .traced import GraphBuilder, GraphInput, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 
@@ -32,7 +29,7 @@ def strided_base(builder: GraphBuilder, base: TracedTensor, args: tuple[Any, ...
     if base.storage.input is not None:
         _check_input(
             builder,
-            builder._inputs[base.storage.input],
+            builder.inputs[base.storage.input],
             memory,
             size,
             stride,

@@ -7,9 +7,9 @@ replaces the storage's base value, and the other aliases are rebuilt from it whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
@@ -18,10 +18,6 @@ from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 
 from ..breaks import Signal
 from ..guards.source import Source
-
-if TYPE_CHECKING:
-    from .graph_builder import GraphBuilder
-
 
 _DETACH = torch.ops.aten.detach.default
 _CONJ = torch.ops.aten._conj.default
@@ -140,6 +136,91 @@ class Storage:
         (self.base, self.values, self.writers, self.generation, self.written, self.restricted, self.split,
          self.lost_grad, self.lost_at, self.seen, self.history, self.turned, self.written_at, self.frozen,
          self.leaf) = state
+
+
+class GraphBuilder(Protocol):
+    """What the rest of the frontend may ask of the builder of the graph (`TracedGraphBuilder`).
+
+    It stands beside `TracedTensor`, as each names the other. Payloads are traced tensors and numbers, sizes, and plain
+    Python values and containers of these. `call` and `record` raise `Uncapturable` for what a graph cannot hold, and
+    `UserError` where eager raises.
+    """
+
+    sizes: Any
+    guards: Any
+    graph: Graph
+    loc: Any
+    #: torch's global state; what backward passes ran through; assumptions on histories; parameters made; inference mode
+    state: Any
+    history: Any
+    speculation: Any
+    parameters: Any
+    inference: Any
+    #: the inputs, and which of them share memory or are views of one tensor
+    inputs: list[GraphInput]
+    known_inputs: dict[int, TracedTensor]
+    inputs_by_memory: dict[int, list[int]]
+    input_views: dict[int, list[int]]
+    has_arrays: bool
+    float_inputs: dict[Source, TracedScalar]
+    pinned: dict[Source, str]
+    items: dict[Node, TracedScalar]
+    size_numbers: dict[Any, TracedScalar]
+    templates: dict[Any, Any]
+    rebased: dict[int, ViewStep]
+    first_grad_node: int | None
+    acts: bool
+    handles_errors: bool
+    #: how to undo what was recorded, in order
+    journal: list[Callable[[], Any]]
+    need: Callable[[Any, int, str], None] | None
+    step: Callable[[], int]
+    step_behind: Callable[[int], int]
+
+    # inputs
+    def tensor_input(self, tensor: torch.Tensor, source: Source,
+                     dims: tuple[Any, ...] | None = None) -> TracedTensor: ...
+    def int_input(self, value: int, source: Source, general: bool = False) -> Any: ...
+    def number_of(self, tensor: torch.Tensor) -> int: ...
+
+    # torch's calls and attributes, on payloads
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], loc: Any = None) -> Any: ...
+    def record(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any = None) -> Any: ...
+    def attribute(self, tensor: TracedTensor, name: str) -> Any: ...
+    def scalar_op(self, function: Callable[..., Any], *args: Any) -> TracedScalar: ...
+    def write(self, target: TracedTensor, value: Node, is_out: bool = False, replaces: bool = False,
+              unseen: bool = False) -> None: ...
+
+    # nodes
+    def op(self, overload: Any) -> Op: ...
+    def node(self, value: TracedTensor, detached: bool = False, is_result: bool = False) -> Node: ...
+    def to_node(self, payload: Any) -> Any: ...
+    def seen_as_nodes(self, payload: Any) -> Any: ...
+    def emit(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None,
+             spec: Any = None) -> Node: ...
+    def emit_view(self, overload: Any, base: Node, args: tuple[Any, ...]) -> Node: ...
+    def emit_scatter(self, overload: Any, base: Node, value: Node, args: tuple[Any, ...]) -> Node: ...
+    def constant(self, tensor: torch.Tensor) -> Node: ...
+    def fresh(self, node: Node) -> TracedTensor: ...
+    def part(self, node: Node, index: int) -> Node: ...
+    def results(self, node: Node, spec: Any) -> Any: ...
+
+    # views and memory
+    def alias(self, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor: ...
+    def refresh(self, value: TracedTensor, view: Any = None, owner: Node | None = None) -> None: ...
+    def apply_step(self, step: ViewStep, base: Node, as_made: bool = False) -> Node: ...
+    def memory_of(self, index: int) -> int: ...
+    def shares_memory(self, index: int) -> bool: ...
+
+    # histories
+    def ask_history(self, value: TracedTensor) -> None: ...
+    def ask_leaf(self, value: TracedTensor) -> bool: ...
+    def check_replaced(self, storage: Storage) -> None: ...
+
+    # undoing
+    def save(self, thing: Any) -> None: ...
+    def checkpoint(self) -> Any: ...
+    def rollback(self, mark: Any) -> None: ...
 
 
 class TracedTensor:

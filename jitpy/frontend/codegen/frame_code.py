@@ -27,6 +27,7 @@ from ...runtime.lifetimes import is_weakly_held
 from ..breaks import GraphBreak, RestartAnalysis
 from ..bytecode.code import param_names
 from ..capture import front_calls
+from ..capture.computed_sizes import number_of
 from ..capture.history import retain_gradient
 from ..guards.source import (
     CallSource,
@@ -39,7 +40,6 @@ from ..guards.source import (
     StepSource,
 )
 from ..interpreter.trace_context import TraceContext, own_dict
-from ..models.tensors.computed_sizes import number_of
 from ..values import (
     ConstValue,
     GeneratorValue,

@@ -305,7 +305,7 @@ class FrameCodegen:
         wanted.update(mutation.input for mutation in graph.mutations)
         wanted.update(position for position, _, _ in graph.symbol_bindings().values())
         kept: list[int] = []
-        for k, (node, entry) in enumerate(zip(graph.inputs, self.context.builder._inputs, strict=True)):
+        for k, (node, entry) in enumerate(zip(graph.inputs, self.context.builder.inputs, strict=True)):
             if id(entry.value) in leaves:
                 node.meta[DROPS_GRAD] = True
             if is_late(node):
@@ -383,7 +383,7 @@ class FrameCodegen:
             emitter.emit("POP_TOP")
 
     def _write_state(self, emitter: Emitter, name: str, value: Any) -> None:
-        from ..models.tensors.state import apply_change
+        from ..capture.torch_state import apply_change
 
         emitter.call(apply_change, lambda: emitter.const(name), lambda: emitter.const(value))
         emitter.emit("POP_TOP")

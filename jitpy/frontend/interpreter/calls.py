@@ -18,6 +18,7 @@ import torch
 
 from ...ir.algebra import sympy
 from ...marks import ALLOWED, DISABLED, original_of
+from ..arity import accepts, bodiless
 from ..breaks import GraphBreak
 from ..bytecode.code import has_own_builtins, is_readable
 from ..capture.graph_builder import (
@@ -29,6 +30,10 @@ from ..capture.graph_builder import (
     is_torch_callable,
 )
 from ..capture.graph_effects import may_handle
+from ..capture.known_numbers import pin, pinned_arguments
+from ..capture.tensor_flags import count_of
+from ..capture.torch_calls.tensor_calls import is_user_op, writes
+from ..capture.torch_state import torch_state_functions
 from ..codegen.resume import is_plain
 from ..guards.guard_set import MISSING
 from ..models.builtins.modelled_types import make_modelled, original_type
@@ -41,10 +46,6 @@ from ..models.tensors.compiler_controls import (
     substitute,
     wrapped_for_compiler,
 )
-from ..models.tensors.known_numbers import pin, pinned_arguments
-from ..models.tensors.state import torch_state_functions
-from ..models.tensors.tensor_calls import is_user_op, writes
-from ..models.tensors.tensor_flags import count_of
 from ..models.tensors.torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_skipped
 from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, MODELLED_TYPES, ORIGINALS, POLYFILLS, give_up, is_polyfill
 from ..polyfills.classes import call_type
@@ -74,7 +75,6 @@ from ..values import (
     type_name,
     unsupported,
 )
-from .arity import accepts, bodiless
 from .callees import BUILTINS, CALLS_OF, CODE_MODELS, WRAPPED, builtin
 from .constant_folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
 from .frame import PUSHED, Frame

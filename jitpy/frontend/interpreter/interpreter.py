@@ -21,8 +21,8 @@ from ..breaks import GraphBreak, RestartAnalysis
 from ..bytecode.code import Ins
 from ..bytecode.handlers import DECLARED_BREAKS, HANDLERS
 from ..capture.front_calls import FrontCall
+from ..capture.known_numbers import pin
 from ..models.builtins.symbolic_text import TextValue
-from ..models.tensors.known_numbers import pin
 from ..values import (
     ConstValue,
     ExceptionValue,

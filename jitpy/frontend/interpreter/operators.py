@@ -14,6 +14,9 @@ import torch
 from ...ir import sizes as size_rules
 from ...ir.algebra import sympy
 from ..breaks import GraphBreak
+from ..capture.computed_sizes import answer_of, number_of
+from ..capture.known_numbers import decide, pin
+from ..capture.tensor_flags import truth_of_flag
 from ..capture.traced import TracedScalar
 from ..guards.guard_set import MISSING
 from ..guards.source import ConstSource
@@ -21,9 +24,6 @@ from ..models.builtins.growing import number_of_items
 from ..models.builtins.modelled_types import changed
 from ..models.builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
 from ..models.builtins.symbolic_text import TextValue, format_percent, joined, text
-from ..models.tensors.computed_sizes import answer_of, number_of
-from ..models.tensors.known_numbers import decide, pin
-from ..models.tensors.tensor_flags import truth_of_flag
 from ..polyfills import construct
 from ..values import (
     ArrayValue,

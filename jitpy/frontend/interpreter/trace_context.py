@@ -24,8 +24,9 @@ from ...runtime.dispatch import PythonDispatcher
 from ...runtime.lifetimes import is_weakly_held
 from ..breaks import GraphBreak, RestartAnalysis, Skip
 from ..capture.computed import Computed
-from ..capture.graph_builder import GraphBuilder, TracedTensor, Uncapturable
+from ..capture.graph_builder import TracedGraphBuilder, TracedTensor, Uncapturable
 from ..capture.inputs import check_kind
+from ..capture.known_numbers import float_input
 from ..guards.guard_set import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from ..guards.observations import Observations
 from ..guards.source import (
@@ -59,7 +60,6 @@ from ..models.builtins.modelled_types import wrap_modelled
 from ..models.builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from ..models.builtins.symbolic_text import TextValue, known_part
 from ..models.tensors.compiler_controls import size_marks
-from ..models.tensors.known_numbers import float_input
 from ..polyfills import MODELLED_METHODS
 from ..values import (
     CONST_TYPES,
@@ -118,7 +118,7 @@ class TraceContext:
     def __init__(self, history: Observations, globals: dict[str, Any], dynamic: str = "auto") -> None:
         self.sizes = SizeEnv()
         self.guards = GuardSet()
-        self.builder = GraphBuilder(self.sizes, self.guards)
+        self.builder = TracedGraphBuilder(self.sizes, self.guards)
         self.builder.need = self.need
         self.history = history
         self.root_globals = globals

@@ -25,7 +25,6 @@ _MODULES = (
     "tensors.backward_calls",
     "tensors.checkpoints",
     "tensors.functional_gradients",
-    "tensors.generator_state",
     "tensors.higher_order",
     "tensors.inference_mode",
     "tensors.leaves",

@@ -15,7 +15,7 @@ from jitpy.runtime.gpu.graphs import GraphedExecutable
 SMALL, LARGE = 1000, 1 << 19  # float32
 
 
-class GraphBuilder(GraphedExecutable):
+class TracedGraphBuilder(GraphedExecutable):
     """Records nothing: a call says what would be done."""
 
     def __init__(self, mutated: tuple[int, ...] = ()) -> None:
@@ -52,7 +52,7 @@ def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_inputs_that_stay() -> None:
-    run, inputs = GraphBuilder(), (torch.zeros(SMALL), torch.zeros(LARGE))
+    run, inputs = TracedGraphBuilder(), (torch.zeros(SMALL), torch.zeros(LARGE))
     assert run(*inputs) == "plain"
     for _ in range(5):
         run(*inputs)
@@ -61,7 +61,7 @@ def test_inputs_that_stay() -> None:
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])
 def test_an_input_that_moves_is_copied_at_the_second_call(size: int) -> None:
-    run, stays, held = GraphBuilder(), torch.zeros(LARGE), []
+    run, stays, held = TracedGraphBuilder(), torch.zeros(LARGE), []
     for _ in range(6):
         held.append(torch.zeros(size))
         run(held[-1], stays)
@@ -69,7 +69,7 @@ def test_an_input_that_moves_is_copied_at_the_second_call(size: int) -> None:
 
 
 def test_small_inputs_are_copied_with_one_that_moves() -> None:
-    run, stays, later = GraphBuilder(), torch.zeros(LARGE), [torch.zeros(SMALL)]
+    run, stays, later = TracedGraphBuilder(), torch.zeros(LARGE), [torch.zeros(SMALL)]
     held = []
     for number in range(8):
         held.append(torch.zeros(SMALL))
@@ -80,7 +80,7 @@ def test_small_inputs_are_copied_with_one_that_moves() -> None:
 
 
 def test_an_input_that_moves_late() -> None:
-    run, held = GraphBuilder(), [torch.zeros(LARGE)]
+    run, held = TracedGraphBuilder(), [torch.zeros(LARGE)]
     for number in range(9):
         if number > 4:
             held.append(torch.zeros(LARGE))
@@ -90,7 +90,7 @@ def test_an_input_that_moves_late() -> None:
 
 @pytest.mark.parametrize("kind", ["parameter", "written"])
 def test_state_that_is_replaced_is_recorded_where_it_is_then(kind: str) -> None:
-    run = GraphBuilder(mutated=(0,) if kind == "written" else ())
+    run = TracedGraphBuilder(mutated=(0,) if kind == "written" else ())
     state = [torch.zeros(LARGE)]
     for number in range(8):
         if number == 4:
@@ -100,7 +100,7 @@ def test_state_that_is_replaced_is_recorded_where_it_is_then(kind: str) -> None:
 
 
 def test_parameters_that_never_stay_are_copied() -> None:
-    run, held = GraphBuilder(), []
+    run, held = TracedGraphBuilder(), []
     for _ in range(12):
         held.append(torch.nn.Parameter(torch.zeros(SMALL)))
         run(held[-1])
@@ -109,7 +109,7 @@ def test_parameters_that_never_stay_are_copied() -> None:
 
 def test_results_of_a_recording_are_read_where_they_are() -> None:
     """A chain settles in the step in which its first part does, whatever moves in front of it."""
-    first, second, third = GraphBuilder(), GraphBuilder(), GraphBuilder()
+    first, second, third = TracedGraphBuilder(), TracedGraphBuilder(), TracedGraphBuilder()
     held = [torch.zeros(LARGE), torch.zeros(LARGE)]
     counts = []
     for number in range(8):

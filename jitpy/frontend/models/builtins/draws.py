@@ -117,7 +117,7 @@ def _array(interp: Interpreter, what: str, function: Any, args: Args, kwargs: Kw
     make(interp, FrontCall(AsTensor(function), args, kwargs, (source,), generator=generator))
     node = builder.graph.add_input(spec, "drawn", source=source)
     traced = TracedTensor(builder, Storage(node), (), node, spec, is_leaf=True)
-    builder._inputs.append(GraphInput(None, source, None))
+    builder.inputs.append(GraphInput(None, source, None))
     return ArrayValue(traced, type(found))
 
 

@@ -7,9 +7,9 @@ import inspect
 import types
 from typing import Any
 
+from ...arity import bodiless
 from ...breaks import GraphBreak
 from ...guards.source import attr
-from ...interpreter.arity import bodiless
 from ...interpreter.attributes import instance_attrs
 from ...interpreter.callees import builtin
 from ...interpreter.wrapped_functions import function_defaults

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
+from ...capture.known_numbers import pin
 from ...guards.source import Source
 from ...values import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
-from ..tensors.known_numbers import pin
 
 if TYPE_CHECKING:
     from ...interpreter.trace_context import TraceContext

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...breaks import GraphBreak
+from ...capture.computed_sizes import require_truth
+from ...capture.tensor_flags import truth_of_flag
 from ...interpreter.operators import truth_or_number
 from ...values import Value
-from .computed_sizes import require_truth
-from .tensor_flags import truth_of_flag
 
 if TYPE_CHECKING:
     from ...interpreter.frame import Frame

@@ -179,8 +179,8 @@ def _record(interp: Interpreter, cls: Value, name: str, ctx: Value, results: _Re
     specs = tuple(node.tensor.with_(requires_grad=True) for node in values)
     op = custom.op(specs if custom.multiple else specs[0])
     rest = (tuple(builder.node(t) for t in inputs), (*kept_nodes, *body.captures))
-    if builder._first_grad_node is None:
-        builder._first_grad_node = len(builder.graph.nodes)
+    if builder.first_grad_node is None:
+        builder.first_grad_node = len(builder.graph.nodes)
     node = builder.graph.add(op, (tuple(values), *rest), {}, specs if custom.multiple else specs[0], builder.loc,
                               name.lower())
     made = list(results.values)
@@ -189,7 +189,7 @@ def _record(interp: Interpreter, cls: Value, name: str, ctx: Value, results: _Re
         made[position] = _view(interp, results, made[position], rest, op, node)
     else:
         for index, tensor in enumerate(results.traced):
-            _connect(interp, tensor, builder._part(node, index) if custom.multiple else node)
+            _connect(interp, tensor, builder.part(node, index) if custom.multiple else node)
     return TupleValue(made) if results.is_tuple else made[0]
 
 
@@ -201,7 +201,7 @@ def _view(interp: Interpreter, results: _Results, value: Value, rest: tuple[Any,
     alias = builder.alias(tensor, step, node)
     if any(value is argument for argument in results.arguments):
         return interp.context.tensor_value(alias)
-    builder._save(tensor)
+    builder.save(tensor)
     tensor.restore(alias.state())
     return value
 
@@ -209,8 +209,8 @@ def _view(interp: Interpreter, results: _Results, value: Value, rest: tuple[Any,
 def _connect(interp: Interpreter, tensor: TracedTensor, node: Node) -> None:
     """A tensor that `forward` made gets a history: the same object, as in eager."""
     builder, storage = interp.builder, tensor.storage
-    builder._save(storage)
-    builder._save(tensor)
+    builder.save(storage)
+    builder.save(tensor)
     storage.base, storage.values = node, (*storage.values, node)
     storage.generation += 1
     tensor.node, tensor.generation, tensor.anchored, tensor._spec = node, storage.generation, True, node.tensor

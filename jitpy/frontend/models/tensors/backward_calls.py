@@ -25,7 +25,7 @@ from ...breaks import GraphBreak
 from ...capture.history import TWICE
 from ...capture.inputs import is_leaf
 from ...capture.layouts import copy_into, dense_order, same_layout
-from ...capture.traced import GraphInput, TracedTensor, Uncapturable, UserError
+from ...capture.traced import GraphBuilder, GraphInput, TracedTensor, Uncapturable, UserError
 from ...interpreter.callees import builtin
 from ...polyfills.autograd import batched_gradients
 from ...values import ConstValue, TensorValue, TupleValue, Value, const
@@ -33,7 +33,6 @@ from ..builtins.iteration import iterate
 from .torch_objects import assign_grad, load_grad
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
     from ...values import Interpreter
 
 _aten = torch.ops.aten
@@ -274,7 +273,7 @@ def leaf_of(interp: Interpreter, node: Node) -> TensorValue:
             assert isinstance(value, TensorValue)
             return value
         node = builder.graph.inputs[begun.input]
-    entry = builder._inputs[builder.graph.inputs.index(node)]
+    entry = builder.inputs[builder.graph.inputs.index(node)]
     value = interp.context.value_of(entry.value)
     if entry.payload in builder.speculation.off:
         raise Uncapturable("autograd", f"{entry.source} was told not to require grad after it was used")
@@ -292,7 +291,7 @@ def _guard_hooks(builder: GraphBuilder, entry: GraphInput) -> None:
     if not runs_no_hooks(entry.value):
         raise Uncapturable("autograd", f"{entry.source} has hooks")
     builder.guards.add(entry.source, "python", is_leaf_without_hooks if entry.payload.is_leaf else runs_no_hooks)
-    first = next(other for other in builder._inputs if isinstance(other.value, torch.Tensor))
+    first = next(other for other in builder.inputs if isinstance(other.value, torch.Tensor))
     builder.guards.add(first.source, "python", _is_unwatched)  # about the thread: asked once a call
 
 
@@ -358,7 +357,7 @@ def _run_grad(builder: GraphBuilder, outputs: list[TracedTensor], cotangents: li
             raise Uncapturable("autograd", "a pass to a view that was made under no_grad")
         if not tensor.spec.requires_grad:
             raise UserError(RuntimeError("One of the differentiated Tensors does not require grad"))
-    for entry in builder._inputs:
+    for entry in builder.inputs:
         if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad:
             _guard_hooks(builder, entry)
     wrt = [builder.parameters.root(tensor) for tensor in inputs]
@@ -417,7 +416,7 @@ def _check_histories(builder: GraphBuilder, outputs: Sequence[Node], wrt: Sequen
     for node in _reached_inputs(builder, outputs):
         if node in builder.speculation.leaves:
             continue
-        entry = builder._inputs[builder.graph.inputs.index(node)]
+        entry = builder.inputs[builder.graph.inputs.index(node)]
         if not entry.payload.is_leaf and wanted - {node}:
             raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
 
@@ -513,7 +512,7 @@ def _remember(builder: GraphBuilder) -> None:
         for node, state in zip(nodes, states, strict=True):
             node.op, node.args, node.kwargs, node.spec = state
 
-    builder._journal.append(restore)
+    builder.journal.append(restore)
 
 
 __all__ = ["gradients"]

@@ -122,7 +122,7 @@ def mark(nodes: list[Node], reentrant: bool = False) -> None:
 def _check_sources(interp: Interpreter, recorded: list[Node], given: Collection[Node]) -> None:
     """A reentrant region reads what has a history from its arguments alone."""
     known = {*recorded, *given}
-    leaves = {node for node, entry in zip(interp.builder.graph.inputs, interp.builder._inputs, strict=True)
+    leaves = {node for node, entry in zip(interp.builder.graph.inputs, interp.builder.inputs, strict=True)
               if isinstance(entry.value, torch.nn.Parameter)}
     for source in (source for node in recorded for source in node.input_nodes()):
         if needs_grad(source.spec) and source not in known and not (source.op is INPUT and source in leaves):

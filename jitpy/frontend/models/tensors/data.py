@@ -15,12 +15,11 @@ import torch
 from jitpy.ir.alias import needs_grad
 
 from ...capture.inputs import is_leaf
-from ...capture.traced import TracedTensor, Uncapturable
+from ...capture.torch_calls.tensor_attributes import shows_inference_tensor
+from ...capture.traced import GraphBuilder, TracedTensor, Uncapturable
 from ...values import TensorValue, Value, unsupported
-from .tensor_attributes import shows_inference_tensor
 
 if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
     from ...values import Interpreter
 
 
@@ -100,7 +99,7 @@ def _replace(interp: Interpreter, value: TensorValue, new: TracedTensor) -> None
 
 def _set(builder: GraphBuilder, value: TensorValue, name: str, new: object) -> None:
     before = getattr(value, name)
-    builder._journal.append(lambda: setattr(value, name, before))
+    builder.journal.append(lambda: setattr(value, name, before))
     setattr(value, name, new)
 
 

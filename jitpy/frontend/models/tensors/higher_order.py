@@ -161,7 +161,7 @@ def _add(interp: Interpreter, name: str, target: Callable[..., Any], inputs: tup
     op.is_random = any(node.op.is_random for graph in _graphs_of(target) for node in graph.nodes)
     builder = interp.builder
     node = builder.graph.add(op, inputs, {}, specs, builder.loc, grad_enabled=builder.state.grad_enabled)
-    results = builder._results(node, specs)
+    results = builder.results(node, specs)
 
     return structured(interp, body.structure, list(map(interp.context.tensor_value, results)))
 
@@ -312,8 +312,8 @@ def _forget(builder: Any, start: int, kept: list[Node]) -> None:
     nodes = builder.graph.nodes
     needed = _needed({node for node in nodes[start:] if not node.op.is_random}, kept)
     nodes[start:] = [node for node in nodes[start:] if node in needed]
-    if builder._first_grad_node is not None and builder._first_grad_node >= start:
-        builder._first_grad_node = start
+    if builder.first_grad_node is not None and builder.first_grad_node >= start:
+        builder.first_grad_node = start
 
 
 def _symbols(graph: Graph) -> set[sympy.Symbol]:

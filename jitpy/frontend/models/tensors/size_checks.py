@@ -12,10 +12,10 @@ import torch
 
 from ....ir.algebra import sympy
 from ...breaks import GraphBreak
+from ...capture.computed_sizes import require_truth, size_of
+from ...capture.torch_calls.checked_values import require_all
 from ...interpreter.callees import builtin
 from ...values import ConstValue, Interpreter, ScalarValue, SymValue, TensorValue, Value
-from .checked_values import require_all
-from .computed_sizes import require_truth, size_of
 
 _NONE = ConstValue(None)
 

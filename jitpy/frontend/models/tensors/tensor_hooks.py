@@ -172,7 +172,7 @@ def _keep(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
     value, grad = args
     assert isinstance(value, TensorValue)
     before = value.grad
-    interp.builder._journal.append(lambda: setattr(value, "grad", before))
+    interp.builder.journal.append(lambda: setattr(value, "grad", before))
     value.grad = grad
     return const(None)
 

@@ -8,10 +8,10 @@ import torch
 
 from ...capture.inputs import memory_range
 from ...capture.layouts import dense_order
+from ...capture.torch_calls.tensor_attributes import has_no_grad
 from ...capture.traced import Uncapturable
 from ...guards.source import attr
 from ...values import ConstValue, TensorValue, Value, const, unsupported
-from .tensor_attributes import has_no_grad
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -95,7 +95,7 @@ def deep_copy(interp: Interpreter, value: TensorValue, memo: dict[int, Any]) -> 
 
 def _keep_apart(interp: Interpreter, number: int, value: TensorValue, others: list[Any]) -> None:
     """Guard: an input is in other memory than those that were copied before."""
-    entry = interp.builder._inputs[number]
+    entry = interp.builder.inputs[number]
     begin, end = memory_range(entry.value)
     if any(begin < high and low < end for low, high in (memory_range(other.value) for other in others)):
         raise unsupported(value, "copy.deepcopy(), beside tensors in the same memory,")

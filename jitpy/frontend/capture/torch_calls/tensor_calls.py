@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import operator
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitpy.ir import NotCovered
 
 from ....ir.algebra import sympy
-from ...capture import derived_calls, fast_calls
-from ...capture.traced import DECLINED, TracedTensor, Uncapturable, UserError
-from ...interpreter.arity import accepts
-from . import attention_calls, foreach
+from ...arity import accepts
+from .. import derived_calls, fast_calls
+from ..computed_sizes import as_sizes, has_computed_int
+from ..default_devices import with_default_device
+from ..torch_state import torch_state_functions
+from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError
+from . import attention_calls, foreach, generator_state  # noqa: F401  (registers functions of the state)
 from .batch_norm_modules import batch_norm
 from .checked_values import checked_functions
-from .computed_sizes import as_sizes, has_computed_int
 from .constructors import CONSTRUCTORS
-from .default_devices import with_default_device
 from .recurrent_modules import RECURRENT
 from .scalars import item, scalar_methods
-from .state import torch_state_functions
 from .tensor_attributes import metadata_methods
 from .tensor_indexing import getitem, setitem
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
 
 _MODULES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
 

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitpy.ir import interrupts
 from jitpy.ir.passes.masks import hides_nothing, is_causal
 
-from ...capture.traced import TracedTensor, Uncapturable
-from .state import KERNELS, AttentionSwitches, TorchState, attention_switches, set_attention_switches
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from ..torch_state import KERNELS, AttentionSwitches, TorchState, attention_switches, set_attention_switches
+from ..traced import GraphBuilder, TracedTensor, Uncapturable
 
 ATTENTION = torch.nn.functional.scaled_dot_product_attention
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitpy.ir import Dim, Graph, Node, Op, ScalarSpec
 from jitpy.ir.sizes import SCALAR_LIMIT, floordiv, mod, python_text, simplify
 
-from ....ir.algebra import sympy
-from ...capture.known_tensors import known_comparison
-from ...capture.traced import TracedScalar
+from ...ir.algebra import sympy
 from .known_numbers import Known, pin
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from .known_tensors import known_comparison
+from .traced import GraphBuilder, TracedScalar
 
 #: What is assumed of a number's size when costs are weighed.
 _ESTIMATE = 64
@@ -90,7 +87,7 @@ def _expression(builder: GraphBuilder, node: Node, depth: int) -> Dim:
     def undo() -> None:
         node.spec = before
 
-    builder._journal.append(undo)
+    builder.journal.append(undo)
     node.spec = ScalarSpec(before.kind, symbol)
     return symbol
 
@@ -201,7 +198,7 @@ def number_of(builder: GraphBuilder, expr: Any) -> TracedScalar:
     if known is not None:
         node.meta["size"] = expr
     found = builder.size_numbers[expr] = TracedScalar(node, known)
-    builder._journal.append(lambda: builder.size_numbers.pop(expr))
+    builder.journal.append(lambda: builder.size_numbers.pop(expr))
     return found
 
 

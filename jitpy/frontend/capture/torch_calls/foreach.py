@@ -7,14 +7,11 @@ takes lists: they fuse with what comes before and after them, across the list as
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ...capture.traced import DECLINED, TracedTensor, Uncapturable, UserError, tensors_in
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError, tensors_in
 
 _aten = torch.ops.aten
 _PREFIX = "_foreach_"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ....ir.algebra import sympy
-from ...capture.traced import DECLINED, TracedScalar, TracedTensor, Uncapturable, UserError
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from ..traced import DECLINED, GraphBuilder, TracedScalar, TracedTensor, Uncapturable, UserError
 
 _aten = torch.ops.aten
 _Tensor = torch.Tensor

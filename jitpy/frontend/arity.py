@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..values import FunctionValue
+    from .values import FunctionValue
 
 _MODULES = {"builtins", "math", "cmath", "_operator", "_functools", "_collections", "collections", "itertools", "types",
             "_bisect", "_heapq", "copy"}

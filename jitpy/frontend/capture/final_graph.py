@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,14 +12,10 @@ from jitpy.ir.autograd_function import lower
 from jitpy.ir.graph import BEFORE_WRITES, LATE_HISTORY
 
 from ..breaks import GraphBreak, RestartAnalysis
-from ..capture.autograd_facts import WRITES_STATISTICS, requires_grad, shows
-from ..capture.history import drop_unused_history
-from ..capture.inputs import owns_its_memory
-from ..capture.traced import Finished, Storage, TracedScalar, TracedTensor, Uncapturable, ViewStep
-
-if TYPE_CHECKING:
-    from ..capture.graph_builder import GraphBuilder
-
+from .autograd_facts import WRITES_STATISTICS, requires_grad, shows
+from .history import drop_unused_history
+from .inputs import owns_its_memory
+from .traced import Finished, GraphBuilder, Storage, TracedScalar, TracedTensor, Uncapturable, ViewStep
 
 _DETACH = table.get(torch.ops.aten.detach.default)
 _CLONE = table.get(torch.ops.aten.clone.default)
@@ -37,7 +32,7 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
     inference = builder.inference.settle(live)
     written = [
         (i, entry.payload)
-        for i, entry in enumerate(builder._inputs)
+        for i, entry in enumerate(builder.inputs)
         if isinstance(entry.payload, TracedTensor) and entry.payload.storage.written
     ]
     recorded = len(graph.nodes)
@@ -49,7 +44,7 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
         if (
             isinstance(payload, TracedTensor)
             and payload.input is not None
-            and builder._inputs[payload.input].payload is payload
+            and builder.inputs[payload.input].payload is payload
         ):
             places.append(("input", payload.input))
             continue
@@ -88,7 +83,7 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
 def _read_under_autograd(builder: GraphBuilder) -> set[Node]:
     """The inputs that are views, and that something with a history is computed of."""
     graph = builder.graph
-    views = {node for node, entry in zip(graph.inputs, builder._inputs, strict=True)
+    views = {node for node, entry in zip(graph.inputs, builder.inputs, strict=True)
              if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad and entry.value._base is not None}
     if not views:
         return views
@@ -120,7 +115,7 @@ def _check_history_of_view(builder: GraphBuilder, payload: TracedTensor) -> None
     storage = payload.storage
     if storage.history is None or payload.is_detached or not payload.spec.requires_grad:
         return
-    entry = builder._inputs[storage.input]  # type: ignore[index]
+    entry = builder.inputs[storage.input]  # type: ignore[index]
     what = "a view of an argument, itself a view, that got a value with a history"
     if not owns_its_memory(entry.value):
         raise RestartAnalysis(storage.history, GraphBreak("input_mutation", what))
@@ -141,7 +136,7 @@ def _mark_memory(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
     """Values that have been in the same memory, which the program sees, have the same number as `meta["memory"]`:
     autograd refuses a backward pass that reads one of them when the memory was written to since. What computed them has
     the numbers as `meta["overwrites"]`: an in-place op keeps a copy of what it overwrites."""
-    payloads = [*live, *(entry.payload for entry in builder._inputs)]
+    payloads = [*live, *(entry.payload for entry in builder.inputs)]
     storages = {p.storage: None for p in payloads if isinstance(p, TracedTensor) and p.storage.written}
     for number, storage in enumerate(storages):
         for value in storage.values:
@@ -162,7 +157,7 @@ def _shown_by(value: Node) -> Iterator[Node]:
 
 def _refuse_inference_tensors(builder: GraphBuilder) -> None:
     """Eager raises where autograd would keep a tensor made in inference mode, and does so at the user's line."""
-    if any(isinstance(e.value, torch.Tensor) and e.value.is_inference() for e in builder._inputs) and any(
+    if any(isinstance(e.value, torch.Tensor) and e.value.is_inference() for e in builder.inputs) and any(
         requires_grad(node.spec) for node in builder.graph.nodes
     ):
         raise Uncapturable("unsupported_tensor", "an inference tensor among values that require grad")
@@ -218,7 +213,7 @@ class _Views:
         """`base` looked at through `step`: one node for each view that the program made."""
         found = self._made.get((base, id(step)))
         if found is None:
-            found = self._made[base, id(step)] = self._builder._apply_step(step, base, as_made=True)
+            found = self._made[base, id(step)] = self._builder.apply_step(step, base, as_made=True)
         return found
 
     def behind_writes(self, payload: TracedTensor, base: Node) -> Node:
@@ -230,7 +225,7 @@ class _Views:
         for step in chain[:last + 1] if anew is not None else ():
             key = node, id(step), id(anew)
             if key not in self._anew:
-                self._anew[key] = self._builder._apply_step(step, node)
+                self._anew[key] = self._builder.apply_step(step, node)
             node = self._anew[key]
         for step in chain[last + 1:] if anew is not None else chain:
             node = self.view(step, node)
@@ -276,7 +271,7 @@ def output_node(builder: GraphBuilder, payload: TracedTensor | TracedScalar, sho
             or owner is not storage.base:
         is_anew = requires_grad(owner.spec) and payload.generation != storage.generation and \
             not payload.is_detached and not any(step.multi for step in payload.chain)
-        builder._refresh(payload, None if is_anew else shown.view, owner)
+        builder.refresh(payload, None if is_anew else shown.view, owner)
     if payload.is_late:
         payload.node.meta[LATE_HISTORY] = True
     return payload.node
@@ -298,10 +293,10 @@ def no_view(builder: GraphBuilder, node: Node) -> Node:
 def _guard_separate_memory(builder: GraphBuilder, written: list[int]) -> None:
     """A call in which a changed input, or one that was told to require grad, overlaps with another input needs another
     graph."""
-    tensors = [i for i, entry in enumerate(builder._inputs) if isinstance(entry.payload, TracedTensor)]
+    tensors = [i for i, entry in enumerate(builder.inputs) if isinstance(entry.payload, TracedTensor)]
     done: set[int] = set()
     for index in written:
         done.add(index)
-        others = tuple(builder._inputs[i].source for i in tensors if i not in done)
+        others = tuple(builder.inputs[i].source for i in tensors if i not in done)
         if others:
-            builder.guards.add(builder._inputs[index].source, "overlap", others)
+            builder.guards.add(builder.inputs[index].source, "overlap", others)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitpy.ir.ops.random_state import READ, SEED, STATE, WRITE
 
 from ....ir.algebra import sympy
-from ...capture.traced import TracedTensor, Uncapturable
-from .state import refuses, torch_state_functions
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from ..torch_state import refuses, torch_state_functions
+from ..traced import GraphBuilder, TracedTensor, Uncapturable
 
 _Generator = torch.Generator
 _CPU = torch.default_generator

@@ -6,17 +6,14 @@ first step has is the batch that was packed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ....ir.algebra import sympy
-from ...capture.known_tensors import packed_batch
-from ...capture.traced import TracedTensor, Uncapturable
-from .computed_sizes import as_sizes
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from ..computed_sizes import as_sizes
+from ..known_tensors import packed_batch
+from ..traced import GraphBuilder, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 _LENGTHS = "packed sequences whose lengths were packed elsewhere, or in another way"
@@ -44,7 +41,7 @@ def pad(builder: GraphBuilder, data: Any, batch_sizes: Any, batch_first: bool, p
         raise Uncapturable("exception", "pad_packed_sequence to less than the longest sequence")
     args = (builder.node(data), builder.node(batch_sizes), batch, batch_first, padding_value, length)
     node = builder.emit("ir.pad_packed", args)
-    return builder._results(node, node.spec)
+    return builder.results(node, node.spec)
 
 
 def layer(builder: GraphBuilder, name: str, args: tuple[Any, ...]) -> Any:
@@ -58,7 +55,7 @@ def layer(builder: GraphBuilder, name: str, args: tuple[Any, ...]) -> Any:
             any(s.ndim != 3 or not builder.sizes.equal(s.shape[1], batch, f"states of {name}") for s in states):
         raise Uncapturable("dynamic_shape", f"{name} of {_LENGTHS}")
     node = builder.emit(f"ir.{name}_packed", builder.to_node(args))
-    return builder._results(node, node.spec)
+    return builder.results(node, node.spec)
 
 
 __all__ = ["layer", "pack", "pad"]

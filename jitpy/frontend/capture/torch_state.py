@@ -16,10 +16,10 @@ import torch
 
 from jitpy.ir import interrupts
 
-from ...capture.traced import Uncapturable, UserError
-from ...guards.guard_set import GuardSet, TorchStateGuard
-from ...guards.source import constant
+from ..guards.guard_set import GuardSet, TorchStateGuard
+from ..guards.source import constant
 from .default_devices import DeviceContexts, FunctionModes, apply_contexts, function_modes
+from .traced import Uncapturable, UserError
 
 _NAMES = (
     "grad_enabled",

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ....ir.algebra import sympy
-from ...capture import derived_calls
-from ...capture.traced import TracedScalar, TracedTensor
-from .computed_sizes import as_sizes, require_truth
+from .. import derived_calls
+from ..computed_sizes import as_sizes, require_truth
+from ..traced import GraphBuilder, TracedScalar, TracedTensor
 from .scalars import item
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 

@@ -14,11 +14,11 @@ import torch
 
 from jitpy.ir import INPUT, Node
 
-from ...capture.traced import TracedScalar
-from ...guards.observations import MANY
+from ..guards.observations import MANY
+from .traced import TracedScalar
 
 if TYPE_CHECKING:
-    from ...values import Interpreter
+    from ..values import Interpreter
 
 #: How many truth values code is compiled for, over all questions about one tensor.
 _MOST_ANSWERS = 6
@@ -66,7 +66,7 @@ def _answer(interp: Interpreter, scalar: TracedScalar, kind: type[int]) -> int |
         node = node.args[0]
         if not isinstance(node, Node):
             return None
-    entry = builder._inputs[builder.graph.inputs.index(node)]
+    entry = builder.inputs[builder.graph.inputs.index(node)]
     tensor = entry.value
     if not isinstance(tensor, torch.Tensor) or tensor.numel() != 1 or tensor.device.type != "cpu":
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..guards.source import Source, StepSource
 from ..values import (
     CellValue,
     DictValue,
@@ -15,10 +16,9 @@ from ..values import (
     TupleValue,
     Value,
 )
-from .source import Source, StepSource
 
 if TYPE_CHECKING:
-    from ..interpreter.trace_context import TraceContext
+    from .trace_context import TraceContext
 
 
 def guard_separate(context: TraceContext) -> None:

@@ -12,17 +12,14 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jitpy.ir import Node, ScalarSpec
 
-from ....ir.algebra import sympy
-from ...capture.traced import GraphInput, TracedScalar
-from ...guards.guard_set import NumberFact
-from ...guards.source import Source
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from ...ir.algebra import sympy
+from ..guards.guard_set import NumberFact
+from ..guards.source import Source
+from .traced import GraphBuilder, GraphInput, TracedScalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +141,8 @@ def float_input(builder: GraphBuilder, value: float, source: Source) -> TracedSc
         builder.guards.add(source, "type", float)
         node = builder.graph.add_input(ScalarSpec(float), "float", source=source, value=value)
         found = builder.float_inputs[source] = TracedScalar(node, Known(value, frozenset({source}), frozenset()))
-        builder._inputs.append(GraphInput(value, source, found))
-        builder._journal.append(lambda: builder.float_inputs.pop(source))
+        builder.inputs.append(GraphInput(value, source, found))
+        builder.journal.append(lambda: builder.float_inputs.pop(source))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,14 +12,11 @@ from jitpy.ir import NotCovered, TensorSpec
 from jitpy.ir.graph import OWN_VERSIONS
 from jitpy.ir.ops.layout import has_format
 
-from ...capture import derived_calls
-from ...capture.composites import LOWERINGS
-from ...capture.inputs import is_leaf, is_no_leaf, views_require_grad, views_require_none
-from ...capture.traced import DECLINED, TracedTensor, Uncapturable, UserError
 from ...guards.source import attr
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from .. import derived_calls
+from ..composites import LOWERINGS
+from ..inputs import is_leaf, is_no_leaf, views_require_grad, views_require_none
+from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError
 
 _aten = torch.ops.aten
 
@@ -69,7 +66,7 @@ def _is_leaf(builder: GraphBuilder, tensor: TracedTensor) -> bool:
         return True
     if index is None or storage.written and not storage.lost_grad and storage.base.tensor.requires_grad:
         return False  # computed here, or by what was written into it
-    entry = builder._inputs[index]
+    entry = builder.inputs[index]
     builder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, "is_leaf was read")
     return tensor.is_leaf
 
@@ -99,7 +96,7 @@ def _grad(builder: GraphBuilder, tensor: TracedTensor) -> Any:
         if tensor.spec.requires_grad and not builder.speculation.is_leaf(tensor):
             raise Uncapturable("unsupported_value", "Tensor.grad of a tensor that is no leaf")
         return None
-    entry = builder._inputs[index]
+    entry = builder.inputs[index]
     if entry.value.is_leaf and entry.value.grad is None:
         builder.guards.add(entry.source, "python", has_no_grad, "grad was read")
         return None
@@ -145,7 +142,7 @@ def _base_requires_grad(builder: GraphBuilder, view: TracedTensor) -> bool:
     """Whether what autograd takes for the base of a view requires grad: not where that is a view itself that was told
     to."""
     storage = view.storage
-    entry = None if storage.input is None else builder._inputs[storage.input]
+    entry = None if storage.input is None else builder.inputs[storage.input]
     if entry is None or storage.history is not None or not entry.value.requires_grad:
         return True
     answer = views_require_grad(entry.value)
@@ -257,7 +254,7 @@ def _length(builder: GraphBuilder, self: TracedTensor) -> Any:
 def shows_inference_tensor(builder: Any, self: TracedTensor) -> bool:
     """`is_inference()`."""
     if self.storage.input is not None:
-        return bool(builder._inputs[self.storage.input].value.is_inference())
+        return bool(builder.inputs[self.storage.input].value.is_inference())
     return self.storage.inference
 
 

@@ -4,7 +4,7 @@ scatter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,12 +13,9 @@ from jitpy.ir import ops as table
 from jitpy.ir.sizes import SCALAR_LIMIT
 
 from ....ir.algebra import sympy
-from ...capture.traced import DECLINED, TracedScalar, TracedTensor, Uncapturable
-from .computed_sizes import as_sizes, number_of, size_of
+from ..computed_sizes import as_sizes, number_of, size_of
+from ..traced import DECLINED, GraphBuilder, TracedScalar, TracedTensor, Uncapturable
 from .scalars import item, scalar_methods
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)

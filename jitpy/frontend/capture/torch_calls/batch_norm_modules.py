@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitpy.ir import GETITEM
 
-from ...capture import fast_calls
-from ...capture.autograd_facts import WRITES_STATISTICS
-from ...capture.traced import TracedScalar, TracedTensor, Uncapturable
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from .. import fast_calls
+from ..autograd_facts import WRITES_STATISTICS
+from ..traced import GraphBuilder, TracedScalar, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 
@@ -52,7 +49,7 @@ def _of_batch(builder: GraphBuilder, result: TracedTensor) -> list[TracedTensor]
     node = builder.node(result)
     if node.op is not GETITEM or node.args[0].op.target not in WRITES_STATISTICS:
         raise Uncapturable("unsupported_op", "batch_norm that updates nothing")
-    return [builder.fresh(builder._part(node.args[0], i)) for i in (1, 2)]
+    return [builder.fresh(builder.part(node.args[0], i)) for i in (1, 2)]
 
 
 __all__ = ["batch_norm"]

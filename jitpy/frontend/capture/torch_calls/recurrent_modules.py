@@ -8,16 +8,13 @@ it, which are the same for all sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ...capture import derived_calls
-from ...capture.traced import DECLINED, TracedTensor
+from .. import derived_calls
+from ..traced import DECLINED, GraphBuilder, TracedTensor
 from . import packed
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
 
 _aten = torch.ops.aten
 
@@ -46,7 +43,7 @@ def _layer(function: Any, name: str) -> Callable[..., Any]:
         if dropout and train:
             return DECLINED
         node = builder.emit(f"ir.{name}", builder.to_node(args))
-        return builder._results(node, node.spec)
+        return builder.results(node, node.spec)
 
     return shortcut
 
@@ -69,7 +66,7 @@ def _trained(builder: GraphBuilder, kind: str, input: TracedTensor, hx: TracedTe
             h = builder.record(_aten.select.int, (hx, 0, number), {})
             weights = [*params[number * each:][:each], None, None][:4]
             node = builder.emit("ir.recurrent_layer", (*builder.to_node((x, h, *weights)), kind, bool(direction)))
-            outs.append(builder._results(node, node.spec)[0])
+            outs.append(builder.results(node, node.spec)[0])
             lasts.append(builder.record(_aten.select.int, (outs[-1], 0, 0 if direction else -1), {}))
         x = builder.record(_aten.cat.default, (outs, -1), {}) if bidirectional else outs[0]
         if dropout and train and layer + 1 < num_layers:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from jitpy.ir import Node, Op, ScalarSpec
 
 from ....ir.algebra import sympy
-from ...capture.known_tensors import known_number
-from ...capture.traced import TracedScalar, TracedTensor, Uncapturable, UserError
-from .known_numbers import known_result, pinned_arguments, real_power
-
-if TYPE_CHECKING:
-    from ...capture.graph_builder import GraphBuilder
+from ..known_numbers import known_result, pinned_arguments, real_power
+from ..known_tensors import known_number
+from ..traced import GraphBuilder, TracedScalar, TracedTensor, Uncapturable, UserError
 
 _aten = torch.ops.aten
 _Base = torch._C.TensorBase
@@ -203,7 +200,7 @@ def item(builder: GraphBuilder, self: TracedTensor) -> Any:
     if found is None:
         found = builder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
         builder.items[node] = found
-        builder._journal.append(lambda: builder.items.pop(node))
+        builder.journal.append(lambda: builder.items.pop(node))
     return found
 
 
