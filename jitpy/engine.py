@@ -48,7 +48,7 @@ from .ir import Graph, ScalarSpec, interrupts
 from .ir.alias import any_needs_grad
 from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
 from .ir.passes import run_passes
-from .jitted import LazyEngine
+from .jitted import LazyEngine, shown_callable
 from .options import Options
 from .profitability import Reviews, worth_of
 from .runtime import beside_dynamo, compile_lock
@@ -353,8 +353,10 @@ class Engine:
             worth = worth_of(graph, record is not None, interp.step)
             entry = dispatcher.add_entry(guards, made, needs_hook, worth)
             times["total"] = time.perf_counter() - start
-            variant = Variant(dispatcher.__qualname__, code.co_filename, code.co_firstlineno, graph, guards, compiled,
-                              record, list(context.specialized), times, _effects(interp), is_resume_code(code))
+            name, shown = shown_callable(origin_code(code), closure)
+            variant = Variant(name or dispatcher.__qualname__, shown.co_filename, shown.co_firstlineno, graph, guards,
+                              compiled, record, list(context.specialized), times, _effects(interp),
+                              is_resume_code(code))
             self.variants.append(variant)
             if self.made is not None:
                 self.made.append(variant)
@@ -593,7 +595,7 @@ def _lazy_local(context: TraceContext, value: Any, source: LocalSource) -> Value
 def _record(interp: SymbolicInterpreter, cause: GraphBreak) -> BreakRecord:
     """Describe a break at the innermost frame of the user's."""
     stack = [f"{f.code.co_filename}:{_line_of(f)} in {f.code.co_name}" for f in interp.frames]
-    chosen = next((f for f in reversed(interp.frames) if not is_library(f.code.co_filename)), interp.frames[-1])
+    chosen = interp.shown_frame()
     record = _record_at(cause.reason, cause.detail, chosen.code, _line_of(chosen))
     record.stack = stack
     return record

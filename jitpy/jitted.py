@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import signal
 import sys
 import threading
@@ -12,6 +13,8 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import torch
 
 from . import config
 from .marks import ORIGINALS, disabled_function
@@ -123,6 +126,19 @@ def forwarding_function(target: Callable[..., Any]) -> types.FunctionType:
     call.__wrapped__ = target  # type: ignore[attr-defined]
     assert isinstance(call, types.FunctionType)
     return call
+
+
+_FORWARDING = forwarding_function(print).__code__
+
+
+def shown_callable(code: types.CodeType, closure: Any) -> tuple[str | None, types.CodeType]:
+    """Name and code that reports show for `code`: those of the callable that it forwards to; else its own (None)."""
+    if code is not _FORWARDING or not closure:
+        return None, code
+    target = closure[0].cell_contents
+    cls = type(target)
+    method = getattr(cls, "forward" if issubclass(cls, torch.nn.Module) else "__call__")
+    return getattr(target, "__qualname__", cls.__qualname__), getattr(inspect.unwrap(method), "__code__", code)
 
 
 # -- objects ------------------------------------------------------------------------------------------------

@@ -243,6 +243,14 @@ def root_of(source: Source) -> Source:
 _PLUMBING = frozenset({"_modules", "_parameters", "_buffers", "self", "args", "kwargs", "<cell target>", "__dict__"})
 
 
+def module_path(source: Source) -> str:
+    """`encoder.layers.0` for a module of the one that is called, which has no path itself."""
+    root, _, path = short_name(source).partition(".")
+    if root.startswith("<cell "):
+        root = root.removeprefix("<cell ").rstrip(">").replace("target", "")
+    return ".".join(part for part in (root, path) if part and part not in ("cell_contents", "self"))
+
+
 def short_name(source: Source) -> str:
     """What a reader would call the value: `encoder.layers.0.weight` for a parameter, deep in a module's dicts."""
     words: list[str] = []

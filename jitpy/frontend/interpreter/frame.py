@@ -7,10 +7,21 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ...ir import Loc
+import torch
+
 from ..breaks import Signal
 from ..bytecode.code import CodeView, Ins, view_of
-from ..values import CellValue, DictValue, ExceptionValue, FunctionValue, GeneratorValue, Interpreter, Value
+from ..guards.source import module_path
+from ..values import (
+    CellValue,
+    DictValue,
+    ExceptionValue,
+    FunctionValue,
+    GeneratorValue,
+    Interpreter,
+    Value,
+    is_subtype,
+)
 
 #: returned by `call` when a frame was pushed: the result will appear on the caller's stack
 PUSHED: Any = object()
@@ -34,7 +45,7 @@ class Frame:
     #: SEND leaves the receiver on the stack when it ends, for END_SEND to remove (3.12)
     send_keeps_receiver = sys.version_info >= (3, 12)
 
-    __slots__ = ("cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
+    __slots__ = ("_module", "cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
                  "kw_names", "locals", "lookup", "namespace", "ran", "resumable", "stack", "view")
 
     def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
@@ -60,6 +71,7 @@ class Frame:
         self.entered = 0
         #: the attribute that the call looks up: the object, and its name
         self.lookup: tuple[Value, str] | None = None
+        self._module: str | None = None
 
     @property
     def current(self) -> Ins:
@@ -79,8 +91,17 @@ class Frame:
         del self.stack[-n:]
         return values
 
-    def loc(self) -> Loc:
-        return Loc(self.code.co_filename, self.line(), self.code.co_name)
+    def module(self) -> str:
+        """The nn.Module whose method runs, for reports: its class and its path. "" where it is none."""
+        if self._module is None:
+            owner = self.code.co_qualname.rpartition(".")[0]
+            is_method = owner != "" and not owner.endswith("<locals>") and self.code.co_argcount > 0
+            name = self.code.co_varnames[0] if is_method else ""
+            held: Any = self.cells[name].content if name in self.cells else self.locals.get(name)
+            is_module = isinstance(held, Value) and isinstance(held.cls, type) and is_subtype(held.cls, torch.nn.Module)
+            path = module_path(held.source) if is_module and held.source is not None else ""
+            self._module = f"{held.cls.__name__} {path}".rstrip() if is_module else ""
+        return self._module
 
     def line(self) -> int:
         ins = self.instructions[max(self.ip - 1, 0)]

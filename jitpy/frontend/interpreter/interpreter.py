@@ -104,11 +104,16 @@ class SymbolicInterpreter:
         return self.frames[-1]
 
     def loc(self) -> Loc:
-        """The user's place: the innermost frame outside library code, or the innermost one."""
-        for frame in reversed(self.frames):
-            if not is_library(frame.code.co_filename):
-                return frame.loc()
-        return self.frames[-1].loc()
+        """The user's place, and the innermost module whose code runs."""
+        frame = self.shown_frame()
+        module = next((module for f in reversed(self.frames) if (module := f.module())), "")
+        return Loc(frame.code.co_filename, frame.line(), frame.code.co_name, module)
+
+    def shown_frame(self) -> Frame:
+        """The frame that reports point at: the innermost one outside library code, or of a module, or of all."""
+        frames = self.frames[::-1]
+        return next((frame for frame in frames if not is_library(frame.code.co_filename)), None) or \
+            next((frame for frame in frames if frame.module()), frames[0])
 
     def run(self, frame: Frame) -> Value:
         """Trace from a root frame to its return. GraphBreak, RestartAnalysis and Skip come out as exceptions."""

@@ -26,7 +26,7 @@ def keeps_hooks(code: types.CodeType) -> bool:
 
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
-_LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "<frozen", "/lib/python3")
+_LIBRARY_PARTS = ("/torch/", "/jitpy/frontend/polyfills/", "/jitpy/jitted.py", "<frozen", "/lib/python3")
 
 
 def is_library(filename: str) -> bool:
