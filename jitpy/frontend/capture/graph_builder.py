@@ -354,6 +354,10 @@ class TracedGraphBuilder:
     memory_of = writes.memory_of
     shares_memory = writes.shares_memory
 
+    # -- calls of operations
+
+    record_call = torch_calls.record_call
+
     # -- scalars
 
     def scalar_op(self, function: Callable[..., Any], *args: Any) -> TracedScalar:

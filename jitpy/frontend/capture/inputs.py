@@ -15,7 +15,7 @@ from ...runtime.autograd_node import history_is_late
 from ...runtime.tensor_facts import counts_versions
 from ..guards.guard_set import TensorGuard
 from ..guards.source import Source, short_name
-from ..models.arrays.array_values import is_array_source
+from .array_inputs import is_array_source
 from .traced import GraphBuilder, GraphInput, Storage, TracedTensor, Uncapturable, UserError
 
 #: Tensor classes that behave as plain tensors.

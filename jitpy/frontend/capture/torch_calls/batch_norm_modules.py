@@ -20,25 +20,23 @@ def batch_norm(builder: GraphBuilder, input: TracedTensor, weight: Any, bias: An
                momentum: Any, eps: float, cudnn_enabled: bool) -> Any:
     """`torch.batch_norm`. The batch's own statistics are what running ones become with a momentum of 1.0; where those
     are not finite, what the op returns besides says them. It is given the running ones, because autograd keeps them."""
-    from .tensor_calls import record_call
-
     if type(momentum) is not TracedScalar or type(mean) is not TracedTensor or type(var) is not TracedTensor:
         given = (input, weight, bias, mean, var, training, momentum, eps, cudnn_enabled)
         return fast_calls.run(builder, torch.batch_norm, given, {})
     rest = (eps, cudnn_enabled)
     if not training:
-        return record_call(builder, torch.batch_norm, (input, weight, bias, mean, var, training, 0.0, *rest), {})
+        return builder.record_call(torch.batch_norm, (input, weight, bias, mean, var, training, 0.0, *rest), {})
     if mean.spec.requires_grad or var.spec.requires_grad:
         raise Uncapturable("unsupported_op", "batch_norm that writes to statistics which require grad")
     rest_of_one = builder.scalar_op(operator.sub, 1.0, momentum)
-    former = [record_call(builder, torch.mul, (running, rest_of_one), {}) for running in (mean, var)]
-    finite = [record_call(builder, torch.isfinite, (running,), {}) for running in (mean, var)]
-    result = record_call(builder, torch.batch_norm, (input, weight, bias, mean, var, training, 1.0, *rest), {})
+    former = [builder.record_call(torch.mul, (running, rest_of_one), {}) for running in (mean, var)]
+    finite = [builder.record_call(torch.isfinite, (running,), {}) for running in (mean, var)]
+    result = builder.record_call(torch.batch_norm, (input, weight, bias, mean, var, training, 1.0, *rest), {})
     of_batch, scale = _of_batch(builder, result)
-    about = of_batch, record_call(builder, torch.pow, (scale, -2), {})
+    about = of_batch, builder.record_call(torch.pow, (scale, -2), {})
     for running, known, other, before in zip((mean, var), finite, about, former, strict=True):
-        own = record_call(builder, torch.where, (known, running, other), {})
-        share = record_call(builder, torch.mul, (own, momentum), {})
+        own = builder.record_call(torch.where, (known, running, other), {})
+        share = builder.record_call(torch.mul, (own, momentum), {})
         total = builder.record(_aten.add.Tensor, (share, before), {})
         builder.write(running, builder.node(total), unseen=True)
     return result

@@ -104,18 +104,14 @@ def _calls(function: Any, swapped: bool = False) -> Operation:
     """A shortcut for an operator method that does nothing but call `function`."""
 
     def operation(builder: GraphBuilder, self: Any, other: Any) -> Any:
-        from .tensor_calls import record_call
-
-        return record_call(builder, function, (other, self) if swapped else (self, other), {})
+        return builder.record_call(function, (other, self) if swapped else (self, other), {})
 
     return _operator_method(operation)
 
 
 @_operator_method
 def _reversed_division(builder: GraphBuilder, self: Any, other: Any) -> Any:
-    from .tensor_calls import record_call
-
-    return record_call(builder, torch.mul, (builder.record(_aten.reciprocal.default, (self,), {}), other), {})
+    return builder.record_call(torch.mul, (builder.record(_aten.reciprocal.default, (self,), {}), other), {})
 
 
 def _polygamma_in_place(builder: GraphBuilder, self: TracedTensor, n: int) -> TracedTensor:
@@ -126,11 +122,9 @@ def _polygamma_in_place(builder: GraphBuilder, self: TracedTensor, n: int) -> Tr
 
 def _randint_like(builder: GraphBuilder, input: Any, *args: Any, **kwargs: Any) -> Any:
     """Python's function has no history, the operator would have one: of a derivative that is not implemented."""
-    from .tensor_calls import record_call
-
     if type(input) is not TracedTensor or not input.spec.requires_grad:
         return DECLINED
-    return record_call(builder, torch.randint_like, (builder.record(_aten.detach.default, (input,), {}), *args),
+    return builder.record_call(torch.randint_like, (builder.record(_aten.detach.default, (input,), {}), *args),
                        kwargs)
 
 

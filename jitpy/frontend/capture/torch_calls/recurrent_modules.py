@@ -52,8 +52,6 @@ def _trained(builder: GraphBuilder, kind: str, input: TracedTensor, hx: TracedTe
              has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
              batch_first: bool) -> Any:
     """All layers of a GRU or RNN, one node for each in each direction, under autograd."""
-    from .tensor_calls import record_call
-
     directions, each = (2 if bidirectional else 1), (4 if has_biases else 2)
     x = builder.record(_aten.transpose.int, (input, 0, 1), {}) if batch_first else input
     if not _fits(builder, kind, x, hx, params, num_layers * directions, directions, each):
@@ -70,7 +68,7 @@ def _trained(builder: GraphBuilder, kind: str, input: TracedTensor, hx: TracedTe
             lasts.append(builder.record(_aten.select.int, (outs[-1], 0, 0 if direction else -1), {}))
         x = builder.record(_aten.cat.default, (outs, -1), {}) if bidirectional else outs[0]
         if dropout and train and layer + 1 < num_layers:
-            x = record_call(builder, torch.dropout, (x, dropout, True), {})
+            x = builder.record_call(torch.dropout, (x, dropout, True), {})
     last = builder.record(_aten.stack.default, (lasts, 0), {})
     return builder.record(_aten.transpose_.default, (x, 0, 1), {}) if batch_first else x, last
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...capture.array_inputs import as_tensor, tensor_of
 from ...capture.traced import Uncapturable
 from ...guards.source import Source, slot
 from ...values import IS_CAPTURED, TORCH_DTYPES, ArrayValue
@@ -22,29 +23,6 @@ if TYPE_CHECKING:
 
 if TORCH_DTYPES:
     import numpy as np
-
-_CANONICAL = {dtype.char: dtype for dtype in TORCH_DTYPES}
-
-
-def _as_tensor(array: Any) -> torch.Tensor | None:
-    """An array as a tensor in the same memory, None where there is none, or where it would be another kind of array."""
-    dtype, flags = array.dtype, array.flags
-    if _CANONICAL.get(dtype.char) is not dtype or not flags.writeable or not flags.aligned:
-        return None
-    try:
-        return torch.from_numpy(array)
-    except ValueError:  # strides that torch does not know
-        return None
-
-
-class _TensorOf(property):
-    """Reads an array as a tensor."""
-
-    __name__ = "tensor"
-
-
-_tensor_of = _TensorOf(_as_tensor)
-
 
 class SameNumber:
     """Guard predicate: the same number, of the same type, bit for bit."""
@@ -104,19 +82,14 @@ def wrap_array(context: TraceContext, obj: Any, source: Source) -> ArrayValue | 
     """The Value of an array from outside, or None where no tensor can stand for it."""
     if not IS_CAPTURED or type(obj) is not np.ndarray:
         return None
-    tensor = _as_tensor(obj)
+    tensor = as_tensor(obj)
     if tensor is None:
         return None
     try:
-        traced = context.input_tensor(tensor, slot(source, _tensor_of))
+        traced = context.input_tensor(tensor, slot(source, tensor_of))
     except Uncapturable:
         return None
     return ArrayValue(traced, np.ndarray, source)
-
-
-def is_array_source(source: Source) -> bool:
-    """Whether this is where the tensor of an array from outside is found."""
-    return source.step[1] is _tensor_of
 
 
 def to_array(tensor: torch.Tensor) -> Any:
