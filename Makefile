@@ -7,7 +7,7 @@
 # make matrix the tests on every CPython from 3.11 on that is found
 # make sanitize  a sample of the tests under AddressSanitizer and UndefinedBehaviorSanitizer (ALL=1: all of them)
 # make sanitize-threads  eight threads in the native runtime under ThreadSanitizer
-# make lint   ruff, the type checker, and the size of the product code
+# make lint   ruff, the type checker, the size of the product code, and the documentation: its language and its site
 # make bench  every benchmark, against eager and torch.compile
 # make clean  remove build products (the environment stays; `make distclean` removes it too)
 #
@@ -69,6 +69,8 @@ lint: $(TOOLS)
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 	$(PY) tools/sizes.py
+	$(PY) tools/prose.py
+	$(PY) -m mkdocs build --strict --quiet -d $(VENV)/site
 
 bench: setup
 	$(PY) -m benchmarks.run

@@ -55,9 +55,9 @@ def problems(path: Path) -> Iterator[str]:
         for sentence in sentences(text):
             count = len(re.findall(r"[\w'-]+", sentence))
             if count > LONGEST:
-                yield f"{where}: {count} words: {sentence[:90]}"
+                yield f"{where}: {count} words: {sentence[:900]}"
             if sentence.startswith("What ") and not sentence.endswith("?"):
-                yield f"{where}: begins with What: {sentence[:90]}"
+                yield f"{where}: begins with What: {sentence[:900]}"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ def graph_breaks_page() -> str:
     """docs/graph_breaks.md: every reason for which a graph breaks, by id."""
     parts = [
         "# Graph breaks",
-        "Where jitpy cannot capture an operation, it ends the graph before it, runs that one operation as plain\n"
-        "Python, and goes on with another graph behind it. `jitpy.explain(fn)(...)` and `JITPY_LOGS=graph_breaks`\n"
+        "Where jitpy cannot capture an operation, it ends the graph before it and runs that one operation as plain\n"
+        "Python. Another graph goes on behind it. `jitpy.explain(fn)(...)` and `JITPY_LOGS=graph_breaks`\n"
         "list each break with its file, line and one of the ids below; `fullgraph=True` makes a break an error\n"
         "(`jitpy.FullGraphError`). A break costs the fusion across it and some microseconds a call.",
         *(f"- [{reason.id}](#{reason.id}): {reason.title}" for reason in REASONS.values()),

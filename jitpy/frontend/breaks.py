@@ -31,8 +31,9 @@ def _reason(id: str, title: str, explanation: str, hint: str) -> None:
 _reason("user", "jitpy.graph_break() was called", "The program asked for a break here.", "Remove the call.")
 _reason("data_dependent_branch", "Branch on the value of a tensor",
         "Which way the program goes depends on numbers that exist only when the graph has run. (Where one way only "
-        "raises, the graph checks that it is the other one, without a break. Flags and counters from outside, tensors "
-        "of one element on the CPU, are looked at when a call begins, as long as the graph has not changed them.)",
+        "raises, the graph checks that it is the other one, without a break. Flags and counters from outside are "
+        "looked at when a call begins, as long as the graph has not changed them. They are tensors of one element on "
+        "the CPU.)",
         "Use torch.where, or move the branch out of the jitted function. Both ways are captured separately.")
 _reason("unsupported_call", "Call of a function that cannot be traced",
         "It is implemented in C, and jitpy does not know what it does to its arguments.",
@@ -57,21 +58,22 @@ _reason("unsupported_op", "A torch operation that cannot be captured", "It runs 
         "Use an equivalent that works on plain tensors.")
 _reason("numpy", "A call of numpy that torch has no equal of",
         "numpy calls become torch calls where those give the same types, layouts, aliases and numbers. Others run as "
-        "they are: results whose size depends on data, views that run backwards or are read-only, divisions of "
-        "integers by what may be zero, dtypes that torch does not know, and code under np.errstate(...='raise').",
+        "they are: results whose size depends on data, views that run backwards or are read-only, and dtypes that "
+        "torch does not know. So do divisions of integers by numbers that may be zero, and code under "
+        "np.errstate(...='raise').",
         "Use tensors, or a form of the call that docs/usage.md lists.")
 _reason("opaque_iterator", "Iteration over an iterator made outside",
-        "Iterators over builtin containers, `enumerate`, `zip`, `map` and `filter` are read ahead. What others "
-        "(generators, those of itertools) give next exists only at run time, as does what one gives whose container "
-        "was changed.",
+        "Iterators over builtin containers, `enumerate`, `zip`, `map` and `filter` are read ahead. The items of "
+        "others (generators, those of itertools) exist only at run time. So do the items of one whose container was "
+        "changed.",
         "Pass a list or tuple instead of an iterator.")
 _reason("generator", "A generator is alive at a graph break",
         "A half-run generator cannot be handed over to plain Python.", "Consume the generator before the break.")
 _reason("finalizer", "An object whose end is noticed",
-        "When the last reference to it goes, code of the program runs (`__del__`, or what follows the `yield` of a "
-        "generator that is left half-way), or a weak reference is asked that may tell. Only real frames drop their "
-        "objects when Python would, so the rest of the functions that are running is plain Python; what they call is "
-        "captured by itself.",
+        "When the last reference to it goes, code of the program runs: `__del__`, or the rest of a generator that is "
+        "left half-way. Or a weak reference is asked that may tell. Only real frames drop their objects when Python "
+        "would, so the rest of the running functions is plain Python. Functions that they call are captured by "
+        "themselves.",
         "Make the object outside the jitted function, or close it (with statement, close()) where its work is done.")
 _reason("async", "Coroutine or async generator", "Asynchronous code runs as plain Python.",
         "Jit the synchronous functions that it calls.")
@@ -79,17 +81,16 @@ _reason("opcode", "A bytecode instruction that is not traced", "It runs as plain
 _reason("frame_access", "The code looks at its own frame",
         "locals(), exec and the like need a real frame.", "Pass the values explicitly.")
 _reason("rng_state", "The state of a random generator that the graph does not know",
-        "The CPU's generators are seeded, read and set in the graph. These exist outside of it only: a generator that "
-        "is made anew at each call, a seed that was given elsewhere or that the system draws, the state of a GPU's "
-        "generator.",
+        "The CPU's generators are seeded, read and set in the graph. These exist outside of it only. Examples are a "
+        "generator that is made anew at each call, a seed that the system draws, and the state of a GPU's generator.",
         "Make generators outside the jitted function, and seed GPUs there.")
 _reason("lock", "A lock is taken, released or asked for",
-        "What a lock guards is read while it is held and written before it is released: a graph begins behind the "
-        "taking of it, where guards are checked and inputs are read, and ends, its changes made, in front of the "
+        "Data under a lock are read while it is held and written before it is released. So a graph begins behind the "
+        "taking of it, where guards are checked and inputs are read. It ends, with its changes made, in front of the "
         "release.",
         "Take locks around the call of the jitted function.")
 _reason("clock", "A clock is read between operations",
-        "What comes before it and what comes after it are graphs of their own, so that it says how long each takes.",
+        "The operations before it and those after it are graphs of their own, so that it says how long each takes.",
         "Read clocks outside of the jitted function, or behind its last operation.")
 _reason("gpu_state", "The state of the GPU is read or set",
         "Streams, devices, waiting and memory are the host's business.", "Move it out of the jitted function.")
@@ -108,7 +109,7 @@ _reason("autograd", "A backward pass that cannot be captured",
         "Run the forward pass, loss.backward() and the optimizer's step in one jitted function.")
 _reason("autograd_nodes", "The program looks at autograd's nodes",
         "It reads a tensor's grad_fn. The graph in front of the break runs op by op, so that the nodes are eager's "
-        "(but for views that change nothing); those of graphs that were left before are compiled ones.",
+        "(but for views that change nothing). The nodes of graphs that were left before are compiled ones.",
         "Look at nodes outside the jitted function.")
 _reason("plain_loop", "A loop of which nothing is compiled",
         "Its body breaks the graph and has no operation of tensors: plain Python runs it up to its end.", "")
@@ -121,19 +122,19 @@ _reason("nested_call", "A callback inside a C function breaks the graph",
         "The whole call runs as plain Python, because a C function cannot be resumed in its middle.",
         "Write the loop out in Python.")
 _reason("local_class", "A class that is made at each call",
-        "Its statement does what tracing does not follow, or the class comes from a frame that was not traced: what is "
+        "Tracing does not follow its statement, or the class comes from a frame that was not traced. So code that is "
         "compiled for one does not fit the next.",
         "Define the class at the top of the module, or outside of the jitted function.")
 _reason("changing_value", "A number, text or container that changes from call to call is needed",
-        "What happens depends on it (how many items there are, which key is meant), and code compiled for each value "
-        "would fit few calls. After some of them plain Python does this one step for all values.",
+        "The program's path depends on it, such as the number of items or a key. Code compiled for each value would "
+        "fit few calls. After some of them plain Python does this one step for all values.",
         "Use it as a number in tensor operations, or stack the items in a tensor of one size.")
 _reason("recursion", "A function that calls itself breaks the graph",
         "The inner call is made as a call and compiled by itself: once, not once for each depth.",
         "Remove the break inside the function.")
 _reason("input_mutation", "A change of a tensor that cannot be written back", "", "Change a copy of the tensor.")
 _reason("new_history", "A tensor with a history that begins anew",
-        "A parameter was made in the function, or changed under no_grad (by an optimizer's step, say), is read with "
+        "A parameter was made in the function, or changed under no_grad, as by an optimizer's step. It is read with "
         "gradients, and a result has its history from there. One graph makes or changes it, and another one begins "
         "where it is read.",
         "Read it under torch.no_grad(), return detached results, or run their backward pass in the function too.")
