@@ -25,8 +25,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import CodeType, FunctionType
-from typing import Any, Protocol
+from types import CodeType
+from typing import Any
+
+from .providers import Dispatcher, Handler, HookUnavailable, NoHook, Provider
 
 __all__ = [
     "Dispatcher",
@@ -49,74 +51,7 @@ __all__ = [
     "why_not_native",
 ]
 
-Dispatcher = Callable[[FunctionType, tuple[Any, ...]], Callable[..., Any] | None]
-Handler = Callable[[FunctionType, CodeType], Dispatcher | None]
-
 PROVIDERS = ("auto", "native", "monitoring", "none")
-
-
-class HookUnavailable(RuntimeError):
-    """The provider that was asked for cannot be had here; the message says why."""
-
-
-class Provider(Protocol):
-    """What a provider offers; the functions of this module pass on to it."""
-
-    def set_eval_frame(self, handler: Handler | None, /) -> Handler | None: ...
-    def enter(self) -> None: ...
-    def leave(self) -> None: ...
-    def suspend(self) -> int: ...
-    def resume(self, calls: int, /) -> None: ...
-    def is_active(self) -> bool: ...
-    def is_installed(self) -> bool: ...
-    def skip_code(self, code: CodeType, /) -> None: ...
-    def forget_code(self, code: CodeType, /) -> None: ...
-    def code_state(self, code: CodeType, /) -> Any: ...
-
-
-class NoHook:
-    """Replaces nothing; keeps the handler and the nesting of calls."""
-
-    def __init__(self) -> None:
-        self._handler: Handler | None = None
-        self._local = threading.local()
-
-    def set_eval_frame(self, handler: Handler | None, /) -> Handler | None:
-        _check_handler(handler)
-        former, self._handler = self._handler, handler
-        return former
-
-    def enter(self) -> None:
-        self._local.depth = getattr(self._local, "depth", 0) + 1
-
-    def leave(self) -> None:
-        depth = getattr(self._local, "depth", 0)
-        if not depth:
-            raise RuntimeError("leave() without enter() in this thread")
-        self._local.depth = depth - 1
-
-    def suspend(self) -> int:
-        depth: int = getattr(self._local, "depth", 0)
-        self._local.depth = 0
-        return depth
-
-    def resume(self, calls: int, /) -> None:
-        self._local.depth = getattr(self._local, "depth", 0) + calls
-
-    def is_active(self) -> bool:
-        return getattr(self._local, "depth", 0) > 0
-
-    def is_installed(self) -> bool:
-        return False
-
-    def skip_code(self, code: CodeType, /) -> None:
-        _check_code(code)
-
-    def forget_code(self, code: CodeType, /) -> None:
-        _check_code(code)
-
-    def code_state(self, code: CodeType, /) -> Any:
-        _check_code(code)
 
 
 _lock = threading.Lock()
@@ -253,12 +188,3 @@ def _build_native() -> Any:
 
     return native_build.load_native("hook")
 
-
-def _check_handler(handler: Any) -> None:
-    if handler is not None and not callable(handler):
-        raise TypeError(f"the handler must be callable or None, not {type(handler).__name__}")
-
-
-def _check_code(code: Any) -> None:
-    if not isinstance(code, CodeType):
-        raise TypeError(f"expected a code object, not {type(code).__name__}")

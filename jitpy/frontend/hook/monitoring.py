@@ -29,7 +29,7 @@ from typing import Any
 
 import bytecode
 
-from . import Dispatcher, Handler, HookUnavailable, _check_code, _check_handler
+from .providers import Dispatcher, Handler, HookUnavailable, check_code, check_handler
 
 _SCANS = 3  # how often the functions of one code object are looked for
 _SUSPENDED = (
@@ -86,7 +86,7 @@ class MonitoringHook:
         sys.monitoring.free_tool_id(self._tool)
 
     def set_eval_frame(self, handler: Handler | None, /) -> Handler | None:
-        _check_handler(handler)
+        check_handler(handler)
         former, self._handler = self._handler, handler
         return former
 
@@ -131,13 +131,13 @@ class MonitoringHook:
         return self._installed
 
     def skip_code(self, code: CodeType, /) -> None:
-        _check_code(code)
+        check_code(code)
         code = self.original_code(code)
         self._restore(code)
         self._record(code, None)
 
     def forget_code(self, code: CodeType, /) -> None:
-        _check_code(code)
+        check_code(code)
         code = self.original_code(code)
         self._restore(code)
         self._records.pop(id(code), None)
@@ -145,7 +145,7 @@ class MonitoringHook:
             sys.monitoring.restart_events()
 
     def code_state(self, code: CodeType, /) -> Any:
-        _check_code(code)
+        check_code(code)
         record = self._records.get(id(self.original_code(code)))
         if record is None:
             return None
