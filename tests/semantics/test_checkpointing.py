@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import functools
 from typing import Any
 
 import pytest
@@ -369,3 +371,34 @@ def test_regions_run_by_torch_keep_the_same_tensors_twice(before: bool, reentran
         return loss.detach(), x.grad, layer.runs, [p.grad for p in layer.parameters()], list(layer.buffers())
 
     torch.testing.assert_close(run(jitpy.jit), run(lambda fn: fn), rtol=1e-4, atol=1e-5)
+
+
+def _counts():
+    number = 0
+    while True:
+        number += 1
+        yield number
+
+
+@pytest.mark.parametrize("effect", [
+    lambda: (deque := collections.deque([0]), lambda: deque.append(1), lambda: len(deque)),
+    lambda: (numbers := zip([1, 2, 3, 4], [5, 6, 7, 8]), lambda: next(numbers), lambda: next(numbers)),
+    lambda: (numbers := _counts(), lambda: next(numbers), lambda: next(numbers)),
+    lambda: (append := functools.partial([].append, 1), lambda: append(), lambda: len(append.func.__self__)),
+    lambda: (error := ValueError(), lambda: setattr(error, "args", (*error.args, 1)), lambda: error.args),
+], ids=["deque", "zip", "generator", "partial", "exception"])
+def test_effects_of_regions_are_repeated(effect: Any) -> None:
+    """The backward pass runs a region again, with its effect on an object that the program made."""
+
+    def fn(x):
+        _, act, look = effect()
+
+        def region(y):
+            act()
+            return (y * 2).sin()
+
+        checkpoint(region, x, use_reentrant=False).sum().backward()
+        return look()
+
+    x = torch.randn(3, requires_grad=True)
+    assert jitpy.jit(fn)(x) == fn(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -72,6 +72,11 @@ class Frame:
         #: the attribute that the call looks up: the object, and its name
         self.lookup: tuple[Value, str] | None = None
         self._module: str | None = None
+
+    def children(self) -> Iterable[Any]:
+        """The Values that it holds, as `Value.children`."""
+        return (*self.stack, *self.locals.values(), *self.cells.values(), self.func, self.globals, self.namespace,
+                self.generator)
 
     @property
     def current(self) -> Ins:

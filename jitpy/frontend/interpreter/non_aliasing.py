@@ -1,21 +1,11 @@
-"""Objects that were two when the program was traced, one of which it changed, must be two in later calls as well."""
+"""Non-aliasing guards: two objects, one of which the program changed, must be two in later calls as well."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..guards.source import Source, StepSource
-from ..values import (
-    CellValue,
-    DictValue,
-    IteratorValue,
-    ListValue,
-    ObjectValue,
-    SetValue,
-    TensorValue,
-    TupleValue,
-    Value,
-)
+from ..guards.source import Source
+from ..values import DictValue, IteratorValue, TensorValue, Value
 
 if TYPE_CHECKING:
     from .trace_context import TraceContext
@@ -24,7 +14,7 @@ if TYPE_CHECKING:
 def guard_separate(context: TraceContext) -> None:
     """Two containers, iterators or tensors that were two objects must be two objects again, where one of them was
     changed: of tensors not what is in their memory, but which memory it is."""
-    changed = {_kind(value) for value in context.dirty if value.source is not None
+    changed = {value.place() for value in context.dirty if value.source is not None
                and not (isinstance(value, TensorValue) and value.data is None)}
     changed.discard(None)
     if not changed:
@@ -32,10 +22,11 @@ def guard_separate(context: TraceContext) -> None:
     iterated = _iterated(context) if any(kind[0] not in ("iterator", "tensor") for kind in changed) else []
     found: dict[Any, list[Source]] = {}
     for value in context.values():
-        kind = _kind(value)
+        kind = value.place()
         if value.source is None or kind is None:
             continue
-        kinds = [kind] if kind in changed and (_was_looked_at(value) or value in iterated) else []
+        was_read = not isinstance(value, DictValue) or value.was_read or value in iterated
+        kinds = [kind] if kind in changed and was_read else []
         if isinstance(value, DictValue) and value in iterated:  # which may be an instance's in later calls
             kinds += [other for other in changed if other != kind and "attributes" in (kind[0], other[0])]
         for kind in kinds:
@@ -50,21 +41,3 @@ def _iterated(context: TraceContext) -> list[Value]:
     """What the iterators go over that were advanced."""
     containers = [value.container() for value in context.dirty if isinstance(value, IteratorValue)]
     return [context.wrap(*found) for found in containers if found is not None]
-
-
-def _was_looked_at(value: Value) -> bool:
-    """Whether tracing read anything in a container that a change of another one would have changed as well."""
-    return not isinstance(value, DictValue) or bool(value.vals or value.log) or value.complete
-
-
-def _kind(value: Value) -> Any:
-    """What kind of place a change of a value goes to: only places of one kind can be the same place."""
-    if isinstance(value, DictValue) and isinstance(value.source, StepSource) and value.source.kind == "dict":
-        return "attributes", value.owner
-    if isinstance(value, (ListValue, DictValue, SetValue, ObjectValue)) and not isinstance(value, TupleValue):
-        return "object", value.cls
-    if isinstance(value, IteratorValue):
-        return "iterator", value.cls
-    if isinstance(value, TensorValue):
-        return "tensor", None
-    return ("cell", None) if isinstance(value, CellValue) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import constant
@@ -38,6 +38,9 @@ class NamedTupleClassValue(ClassValue):
         self.arguments = arguments
         self.defaults = defaults
 
+    def children(self) -> Iterable[Any]:
+        return self.arguments, self.defaults
+
 
 class ClassWrites(Value):
     """What the traced program wrote to a class from outside: name -> Value, or DELETED."""
@@ -50,6 +53,9 @@ class ClassWrites(Value):
         self.obj = obj
         self.items: dict[str, Any] = {}
 
+    def children(self) -> Iterable[Any]:
+        return self.items.values()
+
 
 class DescriptorValue(PyValue):
     """A property, staticmethod or classmethod that the traced program made; `obj` is one made of proxies."""
@@ -59,3 +65,6 @@ class DescriptorValue(PyValue):
     def __init__(self, obj: Any, args: list[Value]) -> None:
         super().__init__(obj)
         self.args = args
+
+    def children(self) -> Iterable[Any]:
+        return self.args

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..guards.source import Source
-from .base import Missing, Value
+from ..guards.source import Source, StepSource
+from .base import Interpreter, Missing, Value
 from .instance import ObjectValue
 
 
@@ -32,6 +33,33 @@ class DictValue(ObjectValue):
         self.unsettled = 0
         self.length: Any = None  # the real dict's, once it was asked for
 
+    @property
+    def was_read(self) -> bool:
+        """Whether tracing knows or changed anything of it."""
+        return bool(self.vals or self.log) or self.complete
+
+    def children(self) -> Iterable[Any]:
+        return *self.vals.values(), *super().children()
+
+    def place(self) -> Any:
+        if isinstance(self.source, StepSource) and self.source.kind == "dict":
+            return "attributes", self.owner
+        return super().place()
+
+    def branches(self, interp: Interpreter) -> list[Value] | None:
+        return [value for _, value in interp.context.dict_items(self)]
+
+    def rebuild(self, interp: Interpreter, item: Callable[[Value], Value]) -> Value | None:
+        if self.cls is not dict:
+            return None
+        made = DictValue()
+        for key, value in interp.context.dict_items(self):
+            interp.context.dict_set(made, key, item(value), interp.context.dict_key_value(self, key))
+        return made
+
+    def unpacked(self, interp: Interpreter, item: Callable[[Value], Any]) -> Any:
+        return {key: item(value) for key, value in interp.context.plain_items(self)} if self.cls is dict else None
+
 
 class DictViewValue(Value):
     """`d.keys()`, `d.values()` or `d.items()`."""
@@ -42,6 +70,9 @@ class DictViewValue(Value):
         self.source = None
         self.of = of
         self.kind = kind
+
+    def children(self) -> Iterable[Any]:
+        return (self.of,)
 
     @property
     def base(self) -> type:

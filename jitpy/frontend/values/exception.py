@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
@@ -26,6 +27,10 @@ class ExceptionValue(ObjectValue):
         self.members: dict[str, Value] = {}  # attributes that the C class keeps outside `args`
         self.group: tuple[Value, Value] | None = None
         self.step = -1
+
+    def children(self) -> Iterable[Any]:
+        return (*self.args, self.cause, self.context, *self.members.values(), *(self.group or ()),
+                *super().children())
 
     def tell_lookup(self, value: Value, name: str) -> bool:
         """Tell an AttributeError what was looked up when it was raised; whether it did not know yet."""
@@ -62,3 +67,6 @@ class ExcInfoValue(Value):
         self.source = None
         self.previous = previous
         self.current = current
+
+    def children(self) -> Iterable[Any]:
+        return self.previous, self.current

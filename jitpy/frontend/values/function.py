@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source
@@ -22,6 +22,12 @@ class CellValue(Value):
         self.content = content
         self.real = real
         self.dirty = False
+
+    def children(self) -> Iterable[Any]:
+        return (self.content,)
+
+    def place(self) -> Any:
+        return "cell", None
 
 
 class FunctionValue(Value):
@@ -53,6 +59,10 @@ class FunctionValue(Value):
         self.attrs: DictValue | None = None
         self.doc: Value | None = None  # where another one was given than the code has
         self.module: str | None = None
+
+    def children(self) -> Iterable[Any]:
+        return (self.attrs, self.annotations, self.doc, *(self.closure or ()), *(self.defaults or ()),
+                *(self.kwdefaults or {}).values())
 
     @property
     def real(self) -> types.FunctionType | None:
@@ -86,6 +96,9 @@ class MethodValue(Value):
         self.func = func
         self.self = self_
 
+    def children(self) -> Iterable[Any]:
+        return self.func, self.self
+
     def describe(self) -> str:
         return self.func.describe()
 
@@ -100,6 +113,9 @@ class BuiltinMethodValue(Value):
         self.source = None
         self.descriptor = descriptor
         self.self = self_
+
+    def children(self) -> Iterable[Any]:
+        return (self.self,)
 
     def describe(self) -> str:
         return getattr(self.descriptor, "__qualname__", repr(self.descriptor))
@@ -117,6 +133,9 @@ class TransformValue(Value):
         self.func = func
         self.options = options
 
+    def children(self) -> Iterable[Any]:
+        return (self.func,)
+
     def describe(self) -> str:
         return f"torch.func.{self.transform.__name__}({self.func.describe()})"
 
@@ -132,3 +151,6 @@ class SuperValue(Value):
         self.start = start
         self.obj = obj
         self.mro_of = mro_of
+
+    def children(self) -> Iterable[Any]:
+        return (self.obj,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
@@ -23,6 +24,12 @@ class ObjectValue(Value):
         self.slots: dict[Any, Value | Missing] | None = None
         self.dirty_slots: dict[Any, bool] | None = None
 
+    def children(self) -> Iterable[Any]:
+        return self.attrs, *(self.slots or {}).values()
+
+    def place(self) -> Any:
+        return "object", self.cls
+
 
 class ModelledValue(ObjectValue):
     """An instance of a C type whose methods tracing knows from a Python class, `body` (see `polyfills/registry.py`).
@@ -38,6 +45,9 @@ class ModelledValue(ObjectValue):
         self.hidden: dict[str, Value] = {}
         self.dirty = False
 
+    def children(self) -> Iterable[Any]:
+        return *self.hidden.values(), *super().children()
+
 
 class BoxedValue(ObjectValue):
     """An instance of a class that is derived, in Python, from `base`: int, float, complex, str or bytes. `plain` is the
@@ -48,3 +58,6 @@ class BoxedValue(ObjectValue):
     def __init__(self, cls: type, base: type, plain: Value, source: Source | None = None, real: Any = None) -> None:
         super().__init__(cls, source, real)
         self.base, self.plain = base, plain
+
+    def children(self) -> Iterable[Any]:
+        return self.plain, *super().children()

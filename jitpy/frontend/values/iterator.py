@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
@@ -18,6 +19,12 @@ class IteratorValue(Value):
 
     def step(self, interp: Any) -> Any:
         raise NotImplementedError
+
+    def progress(self) -> Any:
+        return getattr(self, "index", None)
+
+    def place(self) -> Any:
+        return "iterator", self.cls
 
     def container(self) -> tuple[Any, Source] | None:
         """For an iterator from outside: what it goes over and where that is found, if it may change."""
@@ -52,3 +59,9 @@ class GeneratorValue(Value):
         self.is_hidden = False  # nothing but a loop has ever referred to it
         self.handled: Value | None = None
         self.outer: Value | None = None
+
+    def children(self) -> Iterable[Any]:
+        return self.func, self.handled, self.outer, *(self.frame.children() if self.frame is not None else ())
+
+    def progress(self) -> Any:
+        return self.frame.ip if self.frame is not None else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source
+from .base import Interpreter, Value
 from .instance import ModelledValue, ObjectValue
 
 
@@ -37,3 +39,16 @@ class ListValue(ObjectValue):
     def items(self, items: list[Any]) -> None:
         self._items = items
         self.unread = None
+
+    def children(self) -> Iterable[Any]:
+        items = self.items if self.unread is None else self.unread.front + self.unread.back
+        return *items, *super().children()
+
+    def branches(self, interp: Interpreter) -> list[Value] | None:
+        return list(map(interp.context.force, self.items))
+
+    def rebuild(self, interp: Interpreter, item: Callable[[Value], Value]) -> Value | None:
+        return ListValue([item(interp.context.force(part)) for part in self.items]) if self.cls is list else None
+
+    def unpacked(self, interp: Interpreter, item: Callable[[Value], Any]) -> Any:
+        return [item(interp.context.force(part)) for part in self.items] if self.cls is list else None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from ..guards.source import Source
 from .base import Value
 
@@ -16,6 +19,9 @@ class SliceValue(Value):
         self.source = source
         self.start, self.stop, self.step = start, stop, step
 
+    def children(self) -> Iterable[Any]:
+        return self.start, self.stop, self.step
+
 
 class RangeValue(Value):
     """A range whose bounds may be symbolic."""
@@ -26,3 +32,6 @@ class RangeValue(Value):
     def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
         self.source = source
         self.start, self.stop, self.step = start, stop, step
+
+    def children(self) -> Iterable[Any]:
+        return self.start, self.stop, self.step

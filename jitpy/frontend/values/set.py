@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
@@ -37,6 +38,9 @@ class SetValue(ObjectValue):
     def items(self, items: dict[Any, Value]) -> None:
         self._items = items
         self.unread = None
+
+    def children(self) -> Iterable[Any]:
+        return *(self._items or {}).values(), *super().children()
 
     @property
     def mirror(self) -> Any:

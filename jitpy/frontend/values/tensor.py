@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
@@ -28,3 +29,9 @@ class TensorValue(Value):
         self.grad_assigned = False
         self.flag: bool | None = None
         self.data: TensorValue | None = None
+
+    def children(self) -> Iterable[Any]:
+        return self.attrs, self.grad, self.data
+
+    def place(self) -> Any:
+        return "tensor", None

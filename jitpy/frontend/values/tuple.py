@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from ..guards.source import Source
+from .base import Interpreter, Value
 from .instance import ObjectValue
 
 
@@ -16,3 +20,20 @@ class TupleValue(ObjectValue):
     def __init__(self, items: list[Any], source: Source | None = None, cls: type = tuple, real: Any = None) -> None:
         super().__init__(cls, source, real)
         self.items = items
+
+    def children(self) -> Iterable[Any]:
+        return *self.items, *super().children()
+
+    def place(self) -> Any:
+        return None
+
+    def branches(self, interp: Interpreter) -> list[Value] | None:
+        return list(map(interp.context.force, self.items))
+
+    def rebuild(self, interp: Interpreter, item: Callable[[Value], Value]) -> Value | None:
+        if self.cls not in (tuple, torch.Size):
+            return None
+        return TupleValue([item(interp.context.force(part)) for part in self.items], None, self.cls)
+
+    def unpacked(self, interp: Interpreter, item: Callable[[Value], Any]) -> Any:
+        return tuple(item(interp.context.force(part)) for part in self.items) if self.cls is tuple else None

@@ -43,13 +43,10 @@ from ...interpreter.plain_classes import compares_by_program
 from ...values import (
     CONST_TYPES,
     ConstValue,
-    DictValue,
     Interpreter,
-    ListValue,
     ObjectValue,
     PyValue,
     ScalarValue,
-    SetValue,
     SymValue,
     TupleValue,
     Value,
@@ -213,18 +210,10 @@ def changed_result(interp: Interpreter, leaves: Callable[[Value], bool]) -> int 
 
 def _parts(value: Any) -> Iterator[Value]:
     """A value and what it holds."""
-    if not isinstance(value, Value):
-        return
-    yield value
-    held: list[Any] = []
-    if isinstance(value, (ListValue, TupleValue)):
-        held += value.items
-    elif isinstance(value, (DictValue, SetValue)):
-        held += (value.vals if isinstance(value, DictValue) else value.items).values()
-    if isinstance(value, ObjectValue):
-        held += [value.attrs, *(value.slots or {}).values()]
-    for item in held:
-        yield from _parts(item)
+    if isinstance(value, Value):
+        yield value
+    for child in value.children() if isinstance(value, ObjectValue) else ():
+        yield from _parts(child)
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,7 @@ from ...values import (
     DictValue,
     FunctionValue,
     Interpreter,
-    ListValue,
     ObjectValue,
-    PyValue,
     ScalarValue,
     SymValue,
     TensorValue,
@@ -38,6 +36,7 @@ from ...values import (
     Value,
     const,
 )
+from ...values.tree import tree_map
 from .symbolic_text import TextValue
 
 Args = list[Value]
@@ -58,21 +57,16 @@ def host_call(function: Any) -> Any:
 
 def freeze(interp: Interpreter, value: Value) -> Value:
     """The value as it is now, so that a later change does not show in a deferred call."""
-    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
-        return value
+    return tree_map(interp, lambda leaf: _freeze_leaf(interp, leaf), value)
+
+
+def _freeze_leaf(interp: Interpreter, value: Value) -> Value:
     if isinstance(value, TensorValue):
         return interp.record(torch.Tensor.clone, [interp.record(torch.Tensor.detach, [value], {})], {}) \
             if not value.traced.spec.requires_grad else _refuse(value)
-    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
-        return TupleValue([freeze(interp, interp.context.force(v)) for v in value.items], None, value.cls)
-    if isinstance(value, ListValue) and value.cls is list:
-        return ListValue([freeze(interp, interp.context.force(v)) for v in value.items])
-    if isinstance(value, DictValue) and value.cls is dict:
-        made = DictValue()
-        for key, item in interp.context.dict_items(value):
-            interp.context.dict_set(made, key, freeze(interp, item), interp.context.dict_key_value(value, key))
-        return made
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)):
+    obj = getattr(value, "obj", None)
+    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)) or \
+            isinstance(obj, (type, types.ModuleType, enum.Enum)):
         return value
     return _refuse(value)
 

@@ -6,7 +6,7 @@ import collections
 import enum
 import inspect
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -54,6 +54,9 @@ class ListIterator(IteratorValue):
         self.of = of
         self.index = 0
 
+    def children(self) -> Iterable[Any]:
+        return (self.of,)
+
     def step(self, interp: Any) -> Value:
         if self.index >= len(self.of.items):
             self.index = END_OF_LIST
@@ -75,6 +78,9 @@ class ReverseIterator(IteratorValue):
         self.of = of
         self.index = len(of.items) - 1
         self.cls = type(reversed([])) if isinstance(of, ListValue) else reversed
+
+    def children(self) -> Iterable[Any]:
+        return (self.of,)
 
     def step(self, interp: Any) -> Value:
         if not 0 <= self.index < len(self.of.items):
@@ -100,6 +106,9 @@ class SequenceIterator(IteratorValue):
         self.guarded = guarded  # the set iterated over: it must not change its size meanwhile
         self.of: Value | None = None  # what `iter` was called with, for tuples and strings
         self.size = len(items)
+
+    def children(self) -> Iterable[Any]:
+        return *self.items, self.of, self.guarded
 
     def step(self, interp: Any) -> Value:
         if self.guarded is not None and len(self.guarded.items) != self.size:
@@ -136,6 +145,9 @@ class DictIterator(IteratorValue):
         self.index = 0
         self.finished = False
         self.cls = type((reversed if backwards else iter)(getattr(DictViewValue(of, kind).base(), kind)()))
+
+    def children(self) -> Iterable[Any]:
+        return (self.of,)
 
     def step(self, interp: Any) -> Value:
         if self.finished:
@@ -176,6 +188,9 @@ class ZipIterator(IteratorValue):
         self.source = None
         self.iterators = iterators
 
+    def children(self) -> Iterable[Any]:
+        return self.iterators
+
     def step(self, interp: Any) -> Value:
         if not self.iterators:
             raise Exhausted
@@ -192,6 +207,9 @@ class EnumerateIterator(IteratorValue):
         self.source = None
         self.iterator = iterator
         self.count = count
+
+    def children(self) -> Iterable[Any]:
+        return self.iterator, self.count
 
     def step(self, interp: Any) -> Value:
         value = next_sync(interp, self.iterator)
@@ -211,6 +229,9 @@ class MapIterator(IteratorValue):
         self.function = function
         self.iterators = iterators
 
+    def children(self) -> Iterable[Any]:
+        return self.function, *self.iterators
+
     def step(self, interp: Any) -> Any:
         return interp.call(self.function, [next_sync(interp, interp.context.force(it)) for it in self.iterators], {})
 
@@ -225,6 +246,9 @@ class FilterIterator(IteratorValue):
         self.source = None
         self.function = function
         self.iterator = iterator
+
+    def children(self) -> Iterable[Any]:
+        return self.function, self.iterator
 
     def step(self, interp: Any) -> Value:
         while True:
@@ -242,6 +266,9 @@ class RestIterator(IteratorValue):
     def __init__(self, of: Value) -> None:
         self.source = None
         self.of = of
+
+    def children(self) -> Iterable[Any]:
+        return (self.of,)
 
     def step(self, interp: Any) -> Value:
         return next_sync(interp, self.of)

@@ -9,15 +9,13 @@ plain Python, as is all that follows.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...codegen.frame_code import Emitter, builds, param_names
 from ...guards.source import LocalSource, slot
 from ...interpreter.callees import builtin, calls_of
-from ...interpreter.frame import Frame
-from ...values import NONE, FunctionValue, Interpreter, ObjectValue, PyValue, TensorValue, Value, WeakReferenceValue
+from ...values import NONE, Interpreter, ObjectValue, TensorValue, Value, WeakReferenceValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -92,38 +90,16 @@ def _is_alive(interp: Interpreter, target: Value) -> bool:
 
 def _held(interp: Interpreter) -> set[int]:
     """The ids of all Values that are held by frames, or by what came from outside and was changed."""
-    found: dict[int, Any] = {}  # things by id, which they keep while they are in here; containers too, for cycles
-    waiting: list[Any] = [interp.frames, interp.handled,
-                          [value for value in interp.context.dirty if value.source is not None]]
+    found: set[int] = set()
+    waiting: list[Any] = [interp.handled, *(value for value in interp.context.dirty if value.source is not None)]
+    for frame in interp.frames:
+        waiting += frame.children()
     while waiting:
-        thing = waiting.pop()
-        if not isinstance(thing, (list, tuple, dict, Value, Frame)) or id(thing) in found:
-            continue
-        found[id(thing)] = thing
-        if isinstance(thing, (list, tuple)):
-            waiting += thing
-        elif isinstance(thing, dict):
-            waiting += thing.values()
-            waiting += thing.keys()
-        else:
-            waiting += _parts(thing)
-    return set(found)
-
-
-#: what a Value knows of without holding it, and earlier states of it
-_NOT_HELD = frozenset({"owner", "source", "log", "real", "real_dict", "keys"})
-#: what may be any container of the program's, with no Values in it
-_REAL = frozenset({(FunctionValue, "globals"), (PyValue, "obj")})
-
-
-def _parts(thing: Value | Frame) -> Iterator[Any]:
-    if isinstance(thing, WeakReferenceValue):
-        return
-    for cls in type(thing).__mro__:
-        for name in getattr(cls, "__slots__", ()):
-            if name not in _NOT_HELD and (cls, name) not in _REAL:
-                yield getattr(thing, name, None)
-    yield from getattr(thing, "__dict__", {}).values()
+        value = waiting.pop()
+        if isinstance(value, Value) and id(value) not in found:
+            found.add(id(value))
+            waiting += value.children()
+    return found
 
 
 @builds(WeakReferenceValue)

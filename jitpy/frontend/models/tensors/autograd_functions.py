@@ -258,7 +258,7 @@ def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept:
     for node in body.graph.nodes:
         if node.op.is_random or isinstance(node.spec, ScalarSpec):
             raise _refusal(f"{node.op} in backward")
-    leaves = body.structure[1:] if type(body.structure) is tuple and body.structure[0] == "tuple" else [body.structure]
+    leaves = body.structure if type(body.structure) is tuple else [body.structure]
     if not all(leaf is None or type(leaf) is int for leaf in leaves):
         raise _refusal("a backward that returns other things than gradients")
     return body, list(leaves)

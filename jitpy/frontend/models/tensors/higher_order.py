@@ -7,7 +7,7 @@ body that has one, or results that fit badly, break the graph, and eager says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,24 +22,19 @@ from ...capture.traced import TracedTensor
 from ...guards.source import item
 from ...interpreter.callees import builtin
 from ...values import (
-    CellValue,
     ConstValue,
     DictValue,
-    FunctionValue,
-    GeneratorValue,
     Interpreter,
-    Lazy,
     ListValue,
-    MethodValue,
     Missing,
     ObjectValue,
     ScalarValue,
-    SetValue,
     SymValue,
     TensorValue,
     TupleValue,
     Value,
 )
+from ...values.tree import tree_iter, tree_pack, tree_unpack
 
 _aten = torch.ops.aten
 
@@ -117,7 +112,7 @@ def cond(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> An
         return interp.call(true if interp.truth(predicate) else false, operands, {})
     if not isinstance(predicate, TensorValue) or interp.builder.sizes.hint(predicate.traced.spec.numel) != 1:
         raise _refusal("a predicate that is no single number")
-    if not all(isinstance(leaf, TensorValue) for operand in operands for leaf in _leaves(interp, operand)):
+    if not all(isinstance(leaf, TensorValue) for operand in operands for leaf in tree_iter(interp, operand)):
         raise _refusal("operands that are no tensors")
     with interp.recording("torch.cond"):
         bodies = [_trace(interp, branch, operands) for branch in (true, false)]
@@ -146,7 +141,7 @@ def while_loop(interp: Interpreter, args: list[Value], kwargs: dict[str, Value])
         if [(s.shape, s.dtype) for s in condition.specs] != [((), torch.bool)] or condition.structure != 0:
             raise _refusal("a condition that is no bool tensor")
         expected = tuple(node.tensor.with_(requires_grad=False, offset=0) for node in nodes)
-        if body.specs != expected or body.structure != ("tuple", *range(len(nodes))):
+        if body.specs != expected or body.structure != tuple(range(len(nodes))):
             raise _refusal("a body that returns other things than it takes")
         target = Loop(condition.graph, body.graph)
         return _add(interp, "ir.while_loop", target, (tuple(nodes), tuple(condition.captures), tuple(body.captures)),
@@ -163,20 +158,8 @@ def _add(interp: Interpreter, name: str, target: Callable[..., Any], inputs: tup
     node = builder.graph.add(op, inputs, {}, specs, builder.loc, grad_enabled=builder.state.grad_enabled)
     results = builder.results(node, specs)
 
-    return structured(interp, body.structure, list(map(interp.context.tensor_value, results)))
-
-
-def structured(interp: Interpreter, structure: Any, tensors: list[Value]) -> Value:
-    """Tensors in the structure that a function returned them in."""
-    if type(structure) is int:
-        return tensors[structure]
-    kind, *items = structure
-    if kind == "dict":
-        made = DictValue()
-        for key, item in items:
-            interp.context.dict_set(made, key, structured(interp, item, tensors), ConstValue(key))
-        return made
-    return (TupleValue if kind == "tuple" else ListValue)([structured(interp, item, tensors) for item in items])
+    values = list(map(interp.context.tensor_value, results))
+    return tree_pack(interp, values.__getitem__, body.structure)
 
 
 def _graphs_of(target: Any) -> tuple[Graph, ...]:
@@ -226,7 +209,7 @@ def trace_body(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[s
     if any(storage.generation != count for storage, count in storages.items()):
         raise _refusal("a function that writes to a tensor from outside")
     tensors: list[TracedTensor] = []
-    structure = _structure(interp, result, tensors, may_skip)
+    structure = structure_of(interp, result, tensors, may_skip)
     for tensor in tensors:
         own = tensor.storage.values[0] in inputs
         if tensor.storage.input is not None or not own and tensor.storage in storages or own and fresh:
@@ -241,19 +224,18 @@ def trace_body(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[s
     return Body(graph, captures, specs, structure, parameters, recorded)
 
 
-def _structure(interp: Interpreter, value: Value, tensors: list[TracedTensor], may_skip: bool = False) -> Any:
-    """How tensors are nested in a result; fills `tensors`."""
-    if may_skip and isinstance(value, ConstValue) and value.value is None:
-        return None
-    if isinstance(value, TensorValue):
-        tensors.append(value.traced)
+def structure_of(interp: Interpreter, value: Value, tensors: list[TracedTensor], may_skip: bool = False) -> Any:
+    """A result with the numbers of its tensors in their places; fills `tensors`."""
+
+    def number(leaf: Value) -> int | None:
+        if may_skip and isinstance(leaf, ConstValue) and leaf.value is None:
+            return None
+        if not isinstance(leaf, TensorValue):
+            raise _refusal("a result that is no tensor")
+        tensors.append(leaf.traced)
         return len(tensors) - 1
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return (value.cls.__name__,
-                *[_structure(interp, interp.context.force(item), tensors, may_skip) for item in value.items])
-    if isinstance(value, DictValue) and value.cls is dict:
-        return ("dict", *[(key, _structure(interp, item, tensors)) for key, item in interp.context.plain_items(value)])
-    raise _refusal("a result that is no tensor")
+
+    return tree_unpack(interp, number, value)
 
 
 def _cut(builder: Any, region: set[Node], parameters: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]]:
@@ -343,40 +325,19 @@ def state_of(interp: Interpreter) -> Any:
     listed: dict[int, Any] = {}
 
     def visit(value: Any) -> None:
-        if isinstance(value, Lazy) or not isinstance(value, Value) or id(value) in listed:
+        if not isinstance(value, Value) or id(value) in listed:
             return
         listed[id(value)] = None
-        parts: list[Any] = []
-        if isinstance(value, ListValue) and value.unread is not None:
-            parts += value.unread.front + value.unread.back
-        elif isinstance(value, (ListValue, TupleValue)):
-            parts += value.items
-        elif isinstance(value, SetValue):
-            parts += value.items.values() if value.unread is None else ()
-        elif isinstance(value, DictValue):
-            if value.source is None:
-                parts += value.vals.values()
-        elif isinstance(value, CellValue):
-            parts.append(value.content)
-        elif isinstance(value, FunctionValue):
-            parts += [value.attrs, *(value.closure or ()), *(value.defaults or ())]
-        elif isinstance(value, MethodValue):
-            parts += [value.func, value.self]
-        if isinstance(value, ObjectValue):
-            parts += [value.attrs, *((value.slots or {}).values())]
-        if isinstance(value, TensorValue):
-            parts.append(value.attrs)
-        if getattr(value, "source", None) is None:
+        from_outside = value.source is not None
+        parts = list(ObjectValue.children(value) if isinstance(value, DictValue) and from_outside else value.children())
+        if not from_outside:
             # what is only read later on, or for the first time, has not changed
-            place = getattr(value, "index", None)  # of an iterator
-            if isinstance(value, GeneratorValue) and value.frame is not None:
-                place = value.frame.ip
-            listed[id(value)] = value, tuple(p for p in parts if isinstance(p, Value)), (len(parts), place)
+            listed[id(value)] = value, tuple(p for p in parts if isinstance(p, Value)), (len(parts), value.progress())
         for part in parts:
             visit(part)
 
     for frame in interp.frames:
-        for value in (*frame.stack, *frame.locals.values(), *frame.cells.values()):
+        for value in frame.children():
             visit(value)
     for value in context.dirty:
         if isinstance(value, DictValue):
@@ -436,17 +397,6 @@ def _items(interp: Interpreter, value: Value) -> list[Value]:
     if not isinstance(value, (TupleValue, ListValue)):
         raise _refusal("operands that are no tuple")
     return [interp.context.force(item) for item in value.items]
-
-
-def _leaves(interp: Interpreter, value: Value) -> Iterator[Value]:
-    if isinstance(value, (TupleValue, ListValue)):
-        for item in value.items:
-            yield from _leaves(interp, interp.context.force(item))
-    elif isinstance(value, DictValue):
-        for _, item in interp.context.dict_items(value):
-            yield from _leaves(interp, item)
-    else:
-        yield value
 
 
 def _refusal(detail: str) -> GraphBreak:

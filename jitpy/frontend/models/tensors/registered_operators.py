@@ -21,7 +21,8 @@ from jitpy.ir.ops.registered import body_of, definition_of, has_python_body, has
 from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...polyfills import autograd
-from ...values import ConstValue, DictValue, Interpreter, ListValue, ObjectValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, DictValue, Interpreter, ObjectValue, TensorValue, Value
+from ...values.tree import tree_iter
 
 Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
 
@@ -151,10 +152,6 @@ def _whole(interp: Interpreter, overload: torch._ops.OpOverload, bound: list[Val
 
 
 def _needs_grad(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> bool:
-    return interp.builder.state.grad_enabled and any(_requires_grad(interp, v) for v in (*args, *kwargs.values()))
-
-
-def _requires_grad(interp: Interpreter, value: Value) -> bool:
-    if isinstance(value, (ListValue, TupleValue)):
-        return any(_requires_grad(interp, interp.context.force(item)) for item in value.items)
-    return isinstance(value, TensorValue) and value.traced.spec.requires_grad
+    return interp.builder.state.grad_enabled and any(
+        isinstance(leaf, TensorValue) and leaf.traced.spec.requires_grad
+        for value in (*args, *kwargs.values()) for leaf in tree_iter(interp, value))

@@ -17,7 +17,8 @@ from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...interpreter.callees import builtin
 from ...values import FunctionValue, Interpreter, ListValue, TensorValue, TupleValue, Value, const
-from .higher_order import _bind, _items, _leaves, _refusal, _structure, state_of, structured
+from ...values.tree import tree_iter, tree_pack
+from .higher_order import _bind, _items, _refusal, state_of, structure_of
 
 _scan, _map = (importlib.import_module(f"torch._higher_order_ops.{name}") for name in ("scan", "map"))
 
@@ -59,7 +60,7 @@ def scan(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Va
         parts = _items(interp, _step(interp, given["combine_fn"], [*carry, *slices]))
         if len(parts) != 2:
             raise _refusal("a step of a scan that returns no pair")
-        last, carry = parts[0], list(_leaves(interp, parts[0]))
+        last, carry = parts[0], list(tree_iter(interp, parts[0]))
         if [_kind(value) for value in carry] != specs:
             raise _refusal("a step of a scan that returns another carry than it takes")
         steps.append(parts[1])
@@ -100,7 +101,7 @@ def _step(interp: Interpreter, fn: Value, args: list[Value]) -> Value:
     if state_of(interp) != before or any(storage.generation != count for storage, count in known.items()):
         raise _refusal("a function with a side effect")
     made: list[TracedTensor] = []
-    _structure(interp, result, made)
+    structure_of(interp, result, made)
     storages = {tensor.storage for tensor in made}
     if len(storages) != len(made) or not storages.isdisjoint(known) or any(s.input is not None for s in storages):
         raise _refusal("a result that shares memory with another tensor")
@@ -113,10 +114,10 @@ def _stacked(interp: Interpreter, steps: list[Value]) -> Value:
     structures = []
     for step in steps:
         columns.append([])
-        structures.append(_structure(interp, step, columns[-1]))
+        structures.append(structure_of(interp, step, columns[-1]))
     if any(structure != structures[0] for structure in structures):
         raise _refusal("steps that return different things")
     with interp.recording("torch.stack"):
         made = [interp.record(torch.stack, [ListValue([interp.context.tensor_value(t) for t in column])], {})
                 for column in zip(*columns, strict=True)]
-    return structured(interp, structures[0], made)
+    return tree_pack(interp, made.__getitem__, structures[0])

@@ -30,15 +30,14 @@ from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import WRAPPED, builtin, calls_of
 from ...values import (
     ConstValue,
-    DictValue,
     FunctionValue,
     Interpreter,
-    ListValue,
     TensorValue,
     TransformValue,
     TupleValue,
     Value,
 )
+from ...values.tree import tree_pack, tree_unpack
 from .higher_order import Body, trace_body
 
 _aten = torch.ops.aten
@@ -158,7 +157,7 @@ class Run:
         def function(*args: Any, **kwargs: Any) -> Any:
             leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
             results = _run_graph(self.body.graph, [*leaves, *captures], self.builder.sizes, symbolic)
-            return _rebuild(self.body.structure, results)
+            return pytree.tree_map(results.__getitem__, self.body.structure)
 
         function.__name__ = self.name
         tree = pytree.tree_map(lambda leaf: given[leaf.index] if isinstance(leaf, Slot) else leaf, self.tree)
@@ -353,43 +352,25 @@ def _run_graph(graph: Graph, inputs: list[Any], env: Any, symbolic: bool) -> lis
     return [values[node] for node in graph.outputs]
 
 
-def _rebuild(structure: Any, leaves: list[Any]) -> Any:
-    """Tensors in the containers that the function returned them in."""
-    if type(structure) is int:
-        return leaves[structure]
-    kind, *items = structure
-    if kind == "dict":
-        return {key: _rebuild(item, leaves) for key, item in items}
-    return {"tuple": tuple, "list": list}[kind](_rebuild(item, leaves) for item in items)
-
-
 # -- trees of arguments and results -------------------------------------------------------------------------
 
 
 def tree_of(interp: Interpreter, value: Value, tensors: list[TensorValue]) -> Any:
     """The argument as the transform sees it: containers, with slots for tensors."""
-    if isinstance(value, TensorValue):
+
+    def leaf(value: Value) -> Slot | _Opaque:
+        if not isinstance(value, TensorValue):
+            return _Opaque(value)
         tensors.append(value)
         return Slot(len(tensors) - 1)
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(tree_of(interp, interp.context.force(item), tensors) for item in value.items)
-    if isinstance(value, DictValue) and value.cls is dict:
-        return {key: tree_of(interp, item, tensors) for key, item in interp.context.plain_items(value)}
-    return _Opaque(value)
+
+    return tree_unpack(interp, leaf, value)
 
 
 def _substitute(interp: Interpreter, tree: Any, nodes: list[Node]) -> Value:
     """What the function is called with: new containers, with the placeholders in place of the tensors."""
-    if isinstance(tree, Slot):
-        return interp.context.tensor_value(interp.builder.fresh(nodes[tree.index]))
-    if isinstance(tree, _Opaque):
-        return tree.value
-    if type(tree) is dict:
-        made = DictValue()
-        for key, item in tree.items():
-            interp.context.dict_set(made, key, _substitute(interp, item, nodes), interp.context.const_object(key))
-        return made
-    return (TupleValue if type(tree) is tuple else ListValue)([_substitute(interp, item, nodes) for item in tree])
+    return tree_pack(interp, lambda leaf: leaf.value if isinstance(leaf, _Opaque) else
+                     interp.context.tensor_value(interp.builder.fresh(nodes[leaf.index])), tree)
 
 
 @dataclass(eq=False)
@@ -400,17 +381,12 @@ class _Result:
 
 
 def _value(interp: Interpreter, tree: Any) -> Value:
+    def leaf(part: Any) -> Value:
+        if not isinstance(part, _Result):
+            raise Uncapturable("transform", f"a result of type {type(part).__name__}")
+        return interp.from_payload(part.payload)
 
-    if isinstance(tree, _Result):
-        return interp.from_payload(tree.payload)
-    if type(tree) is dict:
-        made = DictValue()
-        for key, item in tree.items():
-            interp.context.dict_set(made, key, _value(interp, item), interp.context.const_object(key))
-        return made
-    if type(tree) in (tuple, list):
-        return (TupleValue if type(tree) is tuple else ListValue)([_value(interp, item) for item in tree])
-    raise Uncapturable("transform", f"a result of type {type(tree).__name__}")
+    return tree_pack(interp, leaf, tree)
 
 
 def _axes(in_dims: Any, tree: Any, count: int) -> list[int | None]:
@@ -442,13 +418,13 @@ def _differentiated(fn: TransformValue, tree: tuple[Any, ...]) -> set[int]:
 
 def constant(interp: Interpreter, value: Value) -> Any:
     """An option as Python data."""
-    if isinstance(value, ConstValue):
+
+    def leaf(value: Value) -> Any:
+        if not isinstance(value, ConstValue):
+            raise refusal("an option that is no constant")
         return value.value
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(constant(interp, interp.context.force(item)) for item in value.items)
-    if isinstance(value, DictValue) and value.cls is dict:
-        return {key: constant(interp, item) for key, item in interp.context.plain_items(value)}
-    raise refusal("an option that is no constant")
+
+    return tree_unpack(interp, leaf, value)
 
 
 def refusal(detail: str) -> GraphBreak:
