@@ -39,7 +39,7 @@ from .frontend.interpreter.frame import Frame
 from .frontend.interpreter.interpreter import SymbolicInterpreter
 from .frontend.interpreter.library_code import is_library
 from .frontend.interpreter.non_aliasing import guard_separate
-from .frontend.interpreter.trace_context import TraceContext
+from .frontend.interpreter.trace_context import SymbolicTraceContext
 from .frontend.models.builtins.local_classes import forget_proxy_classes
 from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
 from .frontend.values import CellValue, Lazy, Value
@@ -78,7 +78,7 @@ class Variant:
     is_resume: bool = False
 
 
-def _said_of_sizes(context: TraceContext) -> str:
+def _said_of_sizes(context: SymbolicTraceContext) -> str:
     """The symbols of a capture with their sources and values, and what became constant."""
     symbols = [f"{symbol} = {info.hint}, {info.source or 'from data'}" +
                ("" if info.dim is None else f", axis {info.dim}")
@@ -407,8 +407,8 @@ class Engine:
             forget_proxy_classes(context)
 
     def _tracer(self, code: types.CodeType, globals: dict[str, Any],
-                forced: dict[int, GraphBreak]) -> tuple[TraceContext, SymbolicInterpreter]:
-        context = TraceContext(self._histories.setdefault(code, Observations), globals, self._dynamic())
+                forced: dict[int, GraphBreak]) -> tuple[SymbolicTraceContext, SymbolicInterpreter]:
+        context = SymbolicTraceContext(self._histories.setdefault(code, Observations), globals, self._dynamic())
         context.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
         context.several_selves = self._root is not None and len(self._selves) >= 2
@@ -416,7 +416,7 @@ class Engine:
             context.computed.names = frozenset(param_names(code)).difference(param_names(origin_code(code)))
         return context, SymbolicInterpreter(context, forced)
 
-    def _capture(self, context: TraceContext, interp: SymbolicInterpreter, frame: Frame, code: types.CodeType,
+    def _capture(self, context: SymbolicTraceContext, interp: SymbolicInterpreter, frame: Frame, code: types.CodeType,
                  times: dict[str, float],
                  start: float) -> Any:
         cause: GraphBreak | None = None
@@ -577,7 +577,7 @@ def _watched_op_by_op() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
 
 
-def _root_frame(context: TraceContext, code: types.CodeType, params: tuple[Any, ...], closure: Any) -> Frame:
+def _root_frame(context: SymbolicTraceContext, code: types.CodeType, params: tuple[Any, ...], closure: Any) -> Frame:
     """The frame to trace: parameters by their sources, closure cells of the function."""
     frame = Frame(None, code, context.globals_of(context.root_globals))
     star = code.co_argcount + code.co_kwonlyargcount if code.co_flags & inspect.CO_VARARGS else -1
@@ -588,7 +588,7 @@ def _root_frame(context: TraceContext, code: types.CodeType, params: tuple[Any, 
     return frame
 
 
-def _lazy_local(context: TraceContext, value: Any, source: LocalSource) -> Value:
+def _lazy_local(context: SymbolicTraceContext, value: Any, source: LocalSource) -> Value:
     return context.force(Lazy(value, source))
 
 

@@ -25,7 +25,7 @@ import torch
 
 import jitpy
 
-TraceContext = types.SimpleNamespace
+Surroundings = types.SimpleNamespace
 Change = Callable[[Any], Any]
 CASES: dict[str, tuple[Callable[[], tuple[Callable[..., Any], Any]], tuple[Change, ...]]] = {}
 
@@ -78,7 +78,7 @@ def instance_attr_shadows_class_changes():
     class B(A):
         pass
     o = B()
-    return (lambda x: o.f(x), TraceContext(A=A, B=B, o=o))
+    return (lambda x: o.f(x), Surroundings(A=A, B=B, o=o))
 
 
 @changed(lambda e: setattr(e.A, 'f', lambda s, x: x + 1),
@@ -95,7 +95,7 @@ def method_replaced_on_base_changes():
     class B(A):
         pass
     o = B()
-    return (lambda x: o.f(x), TraceContext(A=A, B=B, o=o))
+    return (lambda x: o.f(x), Surroundings(A=A, B=B, o=o))
 
 
 def chg_class(e):
@@ -117,7 +117,7 @@ def class___assigned_changes():
     class B(A):
         pass
     o = B()
-    return (lambda x: o.f(x), TraceContext(A=A, B=B, o=o))
+    return (lambda x: o.f(x), Surroundings(A=A, B=B, o=o))
 
 
 def add_ga(e):
@@ -136,7 +136,7 @@ def getattribute___added_changes():
     class B(A):
         pass
     o = B()
-    return (lambda x: o.f(x), TraceContext(A=A, B=B, o=o))
+    return (lambda x: o.f(x), Surroundings(A=A, B=B, o=o))
 
 
 @changed(lambda e: setattr(e.Meta, '__call__', lambda cls, *a: types.SimpleNamespace(v=8)),
@@ -152,7 +152,7 @@ def metaclass_call_changed_changes():
 
         def __init__(self, v):
             self.v = v
-    return (lambda x: x * A(3).v, TraceContext(A=A, Meta=Meta))
+    return (lambda x: x * A(3).v, Surroundings(A=A, Meta=Meta))
 
 
 @changed(lambda e: setattr(e.A, '__new__', staticmethod(lambda cls: types.SimpleNamespace(v=8))))
@@ -162,7 +162,7 @@ def new___added_changes():
 
         def __init__(self):
             self.v = 3
-    return (lambda x: x * A().v, TraceContext(A=A))
+    return (lambda x: x * A().v, Surroundings(A=A))
 
 
 @changed(lambda e: setattr(e.g, '__defaults__', (5,)),
@@ -173,7 +173,7 @@ def defaults_changed_changes():
 
     def g(x, a=2, *, b=3):
         return x * a + b
-    return (lambda x: g(x), TraceContext(g=g))
+    return (lambda x: g(x), Surroundings(g=g))
 
 
 def reorder(e):
@@ -191,7 +191,7 @@ def dict_order_changes():
         for k, v in d.items():
             x = x * v + len(k)
         return x
-    return (f, TraceContext(d=d))
+    return (f, Surroundings(d=d))
 
 
 @changed(lambda e: setattr(e, 'c', type(e.c).G))
@@ -200,7 +200,7 @@ def enum_changes():
     class Color(enum.Enum):
         R = 1
         G = 2
-    e = TraceContext(c=Color.R)
+    e = Surroundings(c=Color.R)
     return (lambda x: x * (3 if e.c is Color.R else 4) + e.c.value, e)
 
 
@@ -209,7 +209,7 @@ def enum_changes():
          lambda e: setattr(e, 'l', (3, 3)),
          lambda e: setattr(e, 'l', [True, 3]))
 def list_changes():
-    e = TraceContext(l=[1, 2, 3])
+    e = Surroundings(l=[1, 2, 3])
     return (lambda x: x * sum(e.l) + len(e.l) + (2 in e.l) + e.l.index(3), e)
 
 
@@ -222,7 +222,7 @@ def list_changes():
          lambda e: setattr(e, 'v', 0.0),
          lambda e: setattr(e, 'v', 0))
 def int_bool_float_changes():
-    e = TraceContext(v=1)
+    e = Surroundings(v=1)
     return (lambda x: (x * e.v).to(torch.float64) if isinstance(e.v, bool) else x * e.v, e)
 
 
@@ -230,7 +230,7 @@ def int_bool_float_changes():
          lambda e: setattr(e, 'v', -0.0),
          lambda e: setattr(e, 'v', 0))
 def minus_zero_changes():
-    e = TraceContext(v=-0.0)
+    e = Surroundings(v=-0.0)
     return (lambda x: x * 0 + math.copysign(1, e.v), e)
 
 
@@ -251,7 +251,7 @@ def descriptor_changes():
     class A:
         d = D()
     a = A()
-    return (lambda x: x * a.d, TraceContext(A=A, D=D, a=a))
+    return (lambda x: x * a.d, Surroundings(A=A, D=D, a=a))
 
 
 @changed(lambda e: setattr(e.A, 'p', property(lambda s: 5)),
@@ -264,7 +264,7 @@ def property_changes():
         def p(self):
             return 2
     a = A()
-    return (lambda x: x * a.p, TraceContext(A=A, a=a))
+    return (lambda x: x * a.p, Surroundings(A=A, a=a))
 
 
 @changed(lambda e: e.m.acts.append(torch.nn.Tanh()),
@@ -291,7 +291,7 @@ def module_edits_changes():
                 x = a(x)
             return x
     mod = M()
-    return (lambda x: mod(x), TraceContext(m=mod))
+    return (lambda x: mod(x), Surroundings(m=mod))
 
 
 @changed(lambda e: setattr(e.m, 'weight', torch.nn.Parameter(torch.eye(3))),
@@ -304,20 +304,20 @@ def param_edits_changes():
     mod = torch.nn.Linear(3, 3)
     torch.nn.init.ones_(mod.weight)
     torch.nn.init.zeros_(mod.bias)
-    return (lambda x: mod(x).detach(), TraceContext(m=mod))
+    return (lambda x: mod(x).detach(), Surroundings(m=mod))
 
 
 @changed(lambda e: torch.set_default_dtype(torch.float64),
          lambda e: torch.set_default_dtype(torch.float32))
 def default_dtype_changes():
     torch.set_default_dtype(torch.float32)
-    return (lambda x: (x + torch.ones(3) + torch.tensor(1.5)).dtype, TraceContext())
+    return (lambda x: (x + torch.ones(3) + torch.tensor(1.5)).dtype, Surroundings())
 
 
 @changed(lambda e: torch.set_grad_enabled(False),
          lambda e: torch.set_grad_enabled(True))
 def grad_mode_changes():
-    return (lambda x: (torch.is_grad_enabled(), (x * torch.ones(3, requires_grad=True)).requires_grad), TraceContext())
+    return (lambda x: (torch.is_grad_enabled(), (x * torch.ones(3, requires_grad=True)).requires_grad), Surroundings())
 
 
 def dele(e):
@@ -339,7 +339,7 @@ def delb(e):
 def global_del_builtin_changes():
     G = globals()
     G['gg'] = 3
-    return (lambda x: x * gg, TraceContext())  # noqa: F821
+    return (lambda x: x * gg, Surroundings())  # noqa: F821
 
 
 @changed(lambda e: globals().update(len=lambda items: 7),
@@ -348,14 +348,14 @@ def builtin_shadowed_changes():
 
     def len_(x):
         return x
-    return (lambda x: x * len([1, 2]), TraceContext())
+    return (lambda x: x * len([1, 2]), Surroundings())
 
 
 @changed(lambda e: e.s.add(5),
          lambda e: e.s.remove(2),
          lambda e: setattr(e, 's', frozenset({2})))
 def set_changes():
-    e = TraceContext(s={1, 2})
+    e = Surroundings(s={1, 2})
     return (lambda x: x * (2 if 2 in e.s else 3) + len(e.s), e)
 
 
@@ -367,7 +367,7 @@ def lru_changes():
     def g(n):
         return n + base[0]
     base = [1]
-    return (lambda x: x * g(2), TraceContext(g=g, base=base))
+    return (lambda x: x * g(2), Surroundings(g=g, base=base))
 
 
 @changed(lambda e: e.cnt.__setitem__(0, 5),
@@ -382,7 +382,7 @@ def cached_property_changes():
             return cnt[0]
     cnt = [1]
     a = A()
-    return (lambda x: x * a.p, TraceContext(a=a, cnt=cnt))
+    return (lambda x: x * a.p, Surroundings(a=a, cnt=cnt))
 
 
 @changed(lambda e: e.g.register(e.A)(lambda v: 5),
@@ -396,7 +396,7 @@ def singledispatch_changes():
     class A:
         pass
     a = A()
-    return (lambda x: x * g(a), TraceContext(g=g, A=A))
+    return (lambda x: x * g(a), Surroundings(g=g, A=A))
 
 
 @changed(lambda e: e.A.register(e.B))
@@ -408,7 +408,7 @@ def abc_register_changes():
     class B:
         pass
     b = B()
-    return (lambda x: x * (2 if isinstance(b, A) else 3), TraceContext(A=A, B=B))
+    return (lambda x: x * (2 if isinstance(b, A) else 3), Surroundings(A=A, B=B))
 
 
 @changed(lambda e: e.flag.__setitem__(0, False),
@@ -423,7 +423,7 @@ def instancecheck_changes():
     class A(metaclass=Meta):
         pass
     flag = [True]
-    return (lambda x: x * (2 if isinstance(3, A) else 3), TraceContext(flag=flag, Meta=Meta))
+    return (lambda x: x * (2 if isinstance(3, A) else 3), Surroundings(flag=flag, Meta=Meta))
 
 
 def delbool(e):
@@ -440,7 +440,7 @@ def bool_changes():
         def __bool__(self):
             return True
     a = A()
-    return (lambda x: x * (2 if a else 3), TraceContext(A=A))
+    return (lambda x: x * (2 if a else 3), Surroundings(A=A))
 
 
 @changed(lambda e: setattr(e.a, 'v', 5),
@@ -456,7 +456,7 @@ def add_changes():
         def __add__(s, o):
             return s.v + o
     a = A(2)
-    return (lambda x: x * (a + 1), TraceContext(A=A, a=a))
+    return (lambda x: x * (a + 1), Surroundings(A=A, a=a))
 
 
 @changed(lambda e: delattr(e, 'a'))
@@ -474,7 +474,7 @@ def weakref_changes():
          lambda e: e.d.rotate(1))
 def deque_changes():
     dq = collections.deque([1, 2, 3], maxlen=3)
-    return (lambda x: x * dq[0] + sum(dq), TraceContext(d=dq))
+    return (lambda x: x * dq[0] + sum(dq), Surroundings(d=dq))
 
 
 @changed(lambda e: e.c.maps[0].pop('a'),
@@ -482,7 +482,7 @@ def deque_changes():
          lambda e: e.c.maps.insert(0, {'b': 20}))
 def chainmap_changes():
     c = collections.ChainMap({'a': 1}, {'a': 2, 'b': 3})
-    return (lambda x: x * c['a'] + c['b'], TraceContext(c=c))
+    return (lambda x: x * c['a'] + c['b'], Surroundings(c=c))
 
 
 @changed(lambda e: e.s(5),
@@ -502,7 +502,7 @@ def closure_changes():
     def d():
         nonlocal cell
         del cell
-    return (f, TraceContext(s=s, d=d))
+    return (f, Surroundings(s=s, d=d))
 
 
 @changed(lambda e: setattr(e.C, 'a', 4),
@@ -515,14 +515,14 @@ def dataclass_changes():
         a: int = 1
         b: list = dataclasses.field(default_factory=lambda: [1])
     c = C()
-    return (lambda x: x * C().a * c.a + len(c.b), TraceContext(C=C, c=c))
+    return (lambda x: x * C().a * c.a + len(c.b), Surroundings(C=C, c=c))
 
 
 @changed(lambda e: e.p.keywords.update(z=7),
          lambda e: e.p.__setstate__((lambda x: x - 1, (), {}, {})))
 def partial_changes():
     p = functools.partial(lambda x, k, z=1: x * k + z, k=2)
-    return (lambda x: p(x), TraceContext(p=p))
+    return (lambda x: p(x), Surroundings(p=p))
 
 
 @changed(lambda e: e.t.mul_(2),
@@ -533,7 +533,7 @@ def partial_changes():
          lambda e: setattr(e, 't', torch.nn.Parameter(torch.ones(3))),
          lambda e: setattr(e, 't', torch.ones(3).expand(2, 3)))
 def tensor_changes():
-    e = TraceContext(t=torch.ones(3))
+    e = Surroundings(t=torch.ones(3))
     return (lambda x: x * e.t, e)
 
 
@@ -541,32 +541,32 @@ def tensor_changes():
          lambda e: setattr(e.t, 'my', 6),
          lambda e: delattr(e.t, 'my'))
 def tensor_attr_changes():
-    e = TraceContext(t=torch.ones(3), k=[0])
+    e = Surroundings(t=torch.ones(3), k=[0])
     return (lambda x: x * e.t.my if hasattr(e.t, 'my') else x, e)
 
 
 @changed(lambda e: setattr(torch, 'sin', lambda x: x + 50),
          lambda e: setattr(torch, 'sin', e.o))
 def torch_fn_patched_changes():
-    return (lambda x: torch.sin(x), TraceContext(o=torch.sin))
+    return (lambda x: torch.sin(x), Surroundings(o=torch.sin))
 
 
 @changed(lambda e: setattr(torch.nn.functional, 'relu', lambda x: x + 50),
          lambda e: setattr(torch.nn.functional, 'relu', e.o))
 def f_relu_patched_changes():
-    return (lambda x: x.sin() + torch.nn.functional.relu(x), TraceContext(o=torch.nn.functional.relu))
+    return (lambda x: x.sin() + torch.nn.functional.relu(x), Surroundings(o=torch.nn.functional.relu))
 
 
 @changed(lambda e: os.environ.update(JPX='4'),
          lambda e: os.environ.pop('JPX'))
 def environ_changes():
-    return (lambda x: x * int(os.environ.get('JPX', '1')), TraceContext())
+    return (lambda x: x * int(os.environ.get('JPX', '1')), Surroundings())
 
 
 @changed(lambda e: sys.setrecursionlimit(e.o + 7),
          lambda e: sys.setrecursionlimit(e.o))
 def reclimit_changes():
-    return (lambda x: x * sys.getrecursionlimit(), TraceContext(o=sys.getrecursionlimit()))
+    return (lambda x: x * sys.getrecursionlimit(), Surroundings(o=sys.getrecursionlimit()))
 
 
 def newmod(e):
@@ -582,7 +582,7 @@ def import_changes():
     def f(x):
         import fakemod
         return x * fakemod.v
-    return (f, TraceContext())
+    return (f, Surroundings())
 
 
 @changed(lambda e: setattr(e.a, 'v', 4),
@@ -594,7 +594,7 @@ def slots_changes():
         __slots__ = ('v',)
     a = A()
     a.v = 2
-    return (lambda x: x * a.v, TraceContext(a=a))
+    return (lambda x: x * a.v, Surroundings(a=a))
 
 
 @changed(lambda e: e.v.__setitem__(0, False),
@@ -609,13 +609,13 @@ def eq_changes():
         __hash__ = None
     v = [True]
     a, b = (A(), A())
-    return (lambda x: x * (2 if a == b else 3) + (1 if a != b else 0) + [b].count(a), TraceContext(v=v, A=A))
+    return (lambda x: x * (2 if a == b else 3) + (1 if a != b else 0) + [b].count(a), Surroundings(v=v, A=A))
 
 
 @changed()
 def iterator_changes():
     it = iter([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
-    return (lambda x: x * next(it, -1), TraceContext())
+    return (lambda x: x * next(it, -1), Surroundings())
 
 
 @changed()
@@ -627,7 +627,7 @@ def gen_outside_changes():
             i += 1
             yield i
     g = gen()
-    return (lambda x: x * next(g), TraceContext())
+    return (lambda x: x * next(g), Surroundings())
 
 
 @changed(lambda e: e.d.update(a=4),
@@ -636,7 +636,7 @@ def gen_outside_changes():
          lambda e: setattr(e.d, 'default_factory', None),
          lambda e: e.d.clear())
 def defaultdict_changes():
-    e = TraceContext(d=collections.defaultdict(int))
+    e = Surroundings(d=collections.defaultdict(int))
     return (lambda x: x + e.d['a'] + len(e.d), e)
 
 
@@ -647,7 +647,7 @@ def defaultdict_changes():
          lambda e: setattr(torch.nn.Sigmoid, 'forward', torch.nn.Sigmoid.forward))
 def sequential_changes():
     s = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
-    return (lambda x: s(x), TraceContext(s=s))
+    return (lambda x: s(x), Surroundings(s=s))
 
 
 @changed(lambda e: setattr(e.d, 'p', 1.0),
@@ -655,7 +655,7 @@ def sequential_changes():
          lambda e: e.d.train())
 def dropout_p_changes():
     d = torch.nn.Dropout(0.0)
-    return (lambda x: d(x), TraceContext(d=d))
+    return (lambda x: d(x), Surroundings(d=d))
 
 
 @changed(lambda e: setattr(e.T, '__torch_function__', lambda s, f, t, a=(), k=None: 6))
@@ -666,7 +666,7 @@ def torch_function_changes():
         def __torch_function__(s, f, t, a=(), k=None):
             return 5
     t = T()
-    return (lambda x: torch.add(x, t), TraceContext(T=T))
+    return (lambda x: torch.add(x, t), Surroundings(T=T))
 
 
 @changed(lambda e: setattr(e, 'n', 4),
@@ -677,7 +677,7 @@ def torch_function_changes():
          lambda e: setattr(e, 'n', 2.0),
          lambda e: setattr(e, 'n', True))
 def int_size_changes():
-    e = TraceContext(n=3)
+    e = Surroundings(n=3)
     return (lambda x: x.new_zeros(e.n, 2) + e.n, e)
 
 
@@ -685,7 +685,7 @@ def int_size_changes():
          lambda e: setattr(e, 'n', 'ccc'),
          lambda e: setattr(e, 'n', b'b'))
 def str_changes():
-    e = TraceContext(n='a')
+    e = Surroundings(n='a')
     return (lambda x: x * {'a': 1, 'b': 2}.get(e.n, 9) + len(e.n), e)
 
 
@@ -708,7 +708,7 @@ def bases_changes():
         def f(s, x):
             return super().f(x) * 2
     a = A()
-    return (lambda x: a.f(x), TraceContext(A=A, Mix=Mix, Base=Base))
+    return (lambda x: a.f(x), Surroundings(A=A, Mix=Mix, Base=Base))
 
 
 @changed(lambda e: setattr(e, 'f', lambda x: x + 2),
@@ -717,7 +717,7 @@ def bases_changes():
          lambda e: setattr(e, 'f', functools.partial(torch.add, other=3)),
          lambda e: setattr(e, 'f', None))
 def fn_swap_changes():
-    e = TraceContext(f=lambda x: x + 1)
+    e = Surroundings(f=lambda x: x + 1)
     return (lambda x: e.f(x), e)
 
 
@@ -732,7 +732,7 @@ def subclasses_changes():
     def fn(x):
         names = [c.__name__ for c in A.__subclasses__()]
         return x + len(names), names
-    return (fn, TraceContext(A=A))
+    return (fn, Surroundings(A=A))
 
 
 @changed(lambda e: setattr(e.g, "__name__", "renamed"),
@@ -745,7 +745,7 @@ def names_of_a_function():
         """Adds one."""
         return x + 1
 
-    return lambda x: (g(x), g.__name__, g.__qualname__, g.__doc__, g.__module__), TraceContext(g=g)
+    return lambda x: (g(x), g.__name__, g.__qualname__, g.__doc__, g.__module__), Surroundings(g=g)
 
 
 @changed(lambda e: setattr(e.A, "__name__", "Renamed"),
@@ -758,7 +758,7 @@ def names_of_a_class():
         """A class."""
 
     a = A()
-    return lambda x: (x + 1, type(a).__name__, A.__qualname__, a.__class__.__doc__, A.__module__), TraceContext(A=A)
+    return lambda x: (x + 1, type(a).__name__, A.__qualname__, a.__class__.__doc__, A.__module__), Surroundings(A=A)
 
 
 @changed(lambda e: e.builtins.update(mine=1),
@@ -771,7 +771,7 @@ def builtins_of_its_own():
     exec("def fn(x):\n    try:\n        return x + 1, len([1, 2]), isinstance(3, int), mine\n"
          "    except NameError as error:\n        return x, str(error)", space)
     inner = space["fn"]
-    return lambda x: (inner(x), x * 2), TraceContext(builtins=own)
+    return lambda x: (inner(x), x * 2), Surroundings(builtins=own)
 
 
 @changed(lambda e: setattr(e.A, "__eq__", lambda self, other: True),
@@ -794,7 +794,7 @@ def comparisons_that_are_none():
 
     a, b = A(), B()
     return lambda x: (x + 1, said(lambda: a == b), said(lambda: b == a), said(lambda: a != b), said(lambda: b != a),
-                      said(lambda: a < b), said(lambda: 1 == a), said(lambda: a != 1)), TraceContext(A=A, B=B)
+                      said(lambda: a < b), said(lambda: 1 == a), said(lambda: a != 1)), Surroundings(A=A, B=B)
 
 
 def check_changes(make: Any, changes: tuple[Change, ...], backend: str) -> None:

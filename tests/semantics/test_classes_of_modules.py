@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.semantics.harness import case, make_test
-from tests.semantics.test_changes_between_calls import Change, TraceContext, check_changes, registering
+from tests.semantics.test_changes_between_calls import Change, Surroundings, check_changes, registering
 
 CHANGED: dict[str, tuple[Any, tuple[Change, ...]]] = {}
 
@@ -36,7 +36,7 @@ def _kind(**items: Any) -> type:
          lambda w: setattr(w.m, "__getattr__", lambda name: 6))
 def class_of_a_module():
     m = _module(k=2)
-    return lambda x: x * m.k, TraceContext(m=m)
+    return lambda x: x * m.k, Surroundings(m=m)
 
 
 def _count(module):
@@ -48,7 +48,7 @@ def _count(module):
 def property_of_a_module():
     cls = _kind(k=property(_count))
     m = _module(cls)
-    return lambda x: x * m.k, TraceContext(m=m, cls=cls)
+    return lambda x: x * m.k, Surroundings(m=m, cls=cls)
 
 
 @changed(lambda w: setattr(w.cls, "k", 5),
@@ -58,7 +58,7 @@ def property_of_a_module():
 def attribute_of_the_class_of_a_module():
     cls = _kind(k=3)
     m = _module(cls)
-    return lambda x: x * m.k, TraceContext(cls=cls)
+    return lambda x: x * m.k, Surroundings(cls=cls)
 
 
 @changed(lambda w: delattr(w.m, "abc"))
@@ -71,7 +71,7 @@ def module_that_loads_on_demand():
         return len(name)
 
     m = _module(_kind(__getattr__=load))
-    return lambda x: (x + m.abc + m.abcd, list(loads), m.abc), TraceContext(m=m)
+    return lambda x: (x + m.abc + m.abcd, list(loads), m.abc), Surroundings(m=m)
 
 
 def _set(backend, name, value):
@@ -89,7 +89,7 @@ def settings_of_backends():
             x = x + 5
         return x + (50 if torch.backends.mkldnn.deterministic else 1)
 
-    return fn, TraceContext()
+    return fn, Surroundings()
 
 
 _answer = classmethod(lambda cls, function, types, args, kwargs=None: function.__name__)
@@ -105,7 +105,7 @@ def operands_with_a_torch_function():
             return "product"
 
     other = Other()
-    return lambda x: (x @ other, x == other, other == x), TraceContext(cls=Other)
+    return lambda x: (x @ other, x == other, other == x), Surroundings(cls=Other)
 
 
 @changed(lambda w: setattr(w.cls, "__torch_function__", _answer), lambda w: delattr(w.cls, "__torch_function__"))
@@ -114,7 +114,7 @@ def numbers_with_a_torch_function():
         pass
 
     n = Number(1)
-    return lambda x: (torch.add(x, n), x + n, x < n, x.sum(n)), TraceContext(cls=Number)
+    return lambda x: (torch.add(x, n), x + n, x < n, x.sum(n)), Surroundings(cls=Number)
 
 
 _OPERATORS = ("__add__", "__radd__", "__iadd__", "__eq__", "__lt__", "__neg__", "__setitem__", "__matmul__")
@@ -147,7 +147,7 @@ def operators_of_tensors():
         y[0] = 7
         return x + 1, 1 + x, y, -x, x[0], x @ x.T, x < 2, 2 > x
 
-    return fn, TraceContext()
+    return fn, Surroundings()
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

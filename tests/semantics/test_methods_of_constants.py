@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.semantics.harness import case, make_test
-from tests.semantics.test_changes_between_calls import Change, TraceContext, check_changes, registering
+from tests.semantics.test_changes_between_calls import Change, Surroundings, check_changes, registering
 
 CHANGED: dict[str, tuple[Any, tuple[Change, ...]]] = {}
 
@@ -119,7 +119,7 @@ def operators_that_a_flag_gets():
         A = 1
         B = 2
 
-    return lambda x: (x + 1, Flag.A | Flag.B), TraceContext(cls=Flag)
+    return lambda x: (x + 1, Flag.A | Flag.B), Surroundings(cls=Flag)
 
 
 @changed(lambda w: setattr(w.cls, "__set_name__", lambda self, owner, name: setattr(self, "name", name)),
@@ -136,7 +136,7 @@ def descriptors_that_become_some():
 
         return x + 1, item.name, Made().held if isinstance(Made().held, str) else None
 
-    return fn, TraceContext(cls=Item)
+    return fn, Surroundings(cls=Item)
 
 
 @changed(lambda w: copyreg.pickle(w.cls, lambda one: (list, ([5],))),
@@ -153,7 +153,7 @@ def copies_that_copyreg_knows():
         return vars(found) if isinstance(found, Held) else found
 
     return lambda x: (x + 1, shown(copy.copy(held)), shown(copy.deepcopy(held)), len(copy.deepcopy([held]))), \
-        TraceContext(cls=Held)
+        Surroundings(cls=Held)
 
 
 @changed(lambda w: setattr(w.cls, "__index__", lambda self: 1), lambda w: delattr(w.cls, "__index__"))
@@ -171,7 +171,7 @@ def indices_that_become_some():
 
     return lambda x: (x + 1, [asked(q) for q in (lambda: [5, 6][place], lambda: (5, 6)[place:], lambda: "ab"[place],
                                                  lambda: range(3)[place],
-                                                 lambda: [1] * place)]), TraceContext(cls=Place)
+                                                 lambda: [1] * place)]), Surroundings(cls=Place)
 
 
 @case(one, two, factory=True)
@@ -243,7 +243,7 @@ def numbers_that_tensors_become():
     def fn(x):
         return float(x.sum()), int(x.sum()), abs(x), [5, 6, 7][torch.tensor(0)]
 
-    return fn, TraceContext()
+    return fn, Surroundings()
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

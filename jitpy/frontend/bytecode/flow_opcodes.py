@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..interpreter.frame import PUSHED, Frame, TracedException
-from ..models.builtins.generators import resume, suspend
+from ..models.builtins.generators import delegate_returned, leave_delegate, resume, suspend
 from ..models.builtins.iteration import get_iter, next_value
 from ..models.tensors.assumptions import branch
 from ..values import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Interpreter, Value
@@ -154,9 +154,9 @@ def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
         try:
             resume(interp, receiver, sent)
         except Exhausted:
-            _end_send(frame, ins, NONE)
+            leave_delegate(frame, ins, NONE)
             return
-        inner.finish = send_end
+        inner.finish = delegate_returned
         return
     try:
         if _is_none(sent):
@@ -165,25 +165,11 @@ def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
             push(interp, frame, interp.call_sync(interp.finish_sync(interp.getattr(receiver, "send")), [sent]))
     except Exhausted as end:
-        _end_send(frame, ins, end.value or NONE)
+        leave_delegate(frame, ins, end.value or NONE)
     except TracedException as error:  # of a `__next__` or `send` in Python
         if not issubclass(error.value.cls, StopIteration):
             raise
-        _end_send(frame, ins, error.value.args[0] if error.value.args else NONE)
-
-
-def send_end(interp: Interpreter, value: Value) -> None:
-    """A generator that `yield from` delegates to has returned."""
-    frame = interp.frames[-1]
-    _end_send(frame, frame.current, value)
-
-
-def _end_send(frame: Frame, ins: Any, value: Value) -> None:
-    """`yield from` is over: 3.11 replaces the receiver by the value, later versions leave that to END_SEND."""
-    if not frame.send_keeps_receiver:
-        frame.stack.pop()
-    frame.stack.append(value)
-    frame.ip = ins.target
+        leave_delegate(frame, ins, error.value.args[0] if error.value.args else NONE)
 
 
 @opcode("END_SEND")

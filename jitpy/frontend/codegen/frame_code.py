@@ -39,7 +39,7 @@ from ..guards.source import (
     Source,
     StepSource,
 )
-from ..interpreter.trace_context import TraceContext, own_dict
+from ..interpreter.trace_context import SymbolicTraceContext, own_dict
 from ..values import (
     ConstValue,
     GeneratorValue,
@@ -67,7 +67,7 @@ class _Slot:
 class Emitter:
     """Writes one function body."""
 
-    def __init__(self, context: TraceContext, code: types.CodeType) -> None:
+    def __init__(self, context: SymbolicTraceContext, code: types.CodeType) -> None:
         self.context = context
         self.code = code
         self.params = param_names(code)

@@ -33,7 +33,7 @@ from ..capture.traced import Uncapturable
 from ..guards.source import CallSource, attr
 from ..interpreter.frame import Frame
 from ..interpreter.library_code import is_library, is_polyfill
-from ..interpreter.trace_context import TraceContext
+from ..interpreter.trace_context import SymbolicTraceContext
 from ..models.builtins.caches import changed_result
 from ..models.builtins.generators import abandoned
 from ..models.builtins.host_effects import lost_way
@@ -112,7 +112,7 @@ class Finished:
     """What one capture came to: the code that replaces the frame, and what reports want to know."""
 
     code: Any
-    context: TraceContext
+    context: SymbolicTraceContext
     graph: Any
     compiled: Callable[..., Any] | None
     needs_hook: bool

@@ -19,7 +19,6 @@ from ..bytecode.code import n_params, param_names
 from ..interpreter.callees import builtin
 from ..interpreter.frame import Frame
 from ..interpreter.library_code import is_polyfill
-from ..interpreter.trace_context import TraceContext
 from ..models.builtins.iteration import EnumerateIterator, RestIterator, ZipIterator
 from ..polyfills import iterators
 from ..values import (
@@ -30,6 +29,7 @@ from ..values import (
     Interpreter,
     NullValue,
     ObjectValue,
+    TraceContext,
     TupleValue,
     Value,
 )

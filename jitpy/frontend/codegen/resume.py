@@ -23,12 +23,11 @@ from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from bytecode.instr import InstrLocation
 
 from ..bytecode.code import CodeTable, CodeView, view_of
-from ..values import Value
+from ..values import TraceContext, Value
 from .frame_code import assemble, slot
 
 if TYPE_CHECKING:
     from ..interpreter.frame import Frame
-    from ..interpreter.trace_context import TraceContext
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)

@@ -29,12 +29,12 @@ from ..values import (
     GeneratorValue,
     PyValue,
     ScalarValue,
+    TraceContext,
     Value,
 )
 from . import attributes, calls, hash_keys, operators, subscripts
 from .frame import PUSHED, Frame, TracedException
 from .library_code import is_library, is_polyfill, stands_for_c
-from .trace_context import TraceContext
 
 #: What a function begins with, and what finishes a function that is being made: code that goes on in between has no
 #: cells, or a function without its closure

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..guards.source import Source
-from ..values import DictValue, IteratorValue, TensorValue, Value
-
-if TYPE_CHECKING:
-    from .trace_context import TraceContext
+from ..values import DictValue, IteratorValue, TensorValue, TraceContext, Value
 
 
 def guard_separate(context: TraceContext) -> None:

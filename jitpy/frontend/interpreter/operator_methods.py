@@ -13,7 +13,7 @@ import operator
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -24,15 +24,13 @@ from ..values import (
     ListValue,
     SymValue,
     TensorValue,
+    TraceContext,
     TupleValue,
     Value,
     is_subtype,
     type_name,
     unsupported,
 )
-
-if TYPE_CHECKING:
-    from .trace_context import TraceContext
 
 _C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8

@@ -1,7 +1,7 @@
-"""The world as one capture sees it: values for real objects, with the guards that make them valid again.
+"""The outside as one capture sees it: values for real objects, with the guards that make them valid again.
 
-`TraceContext.wrap(obj, source)` is the only way in which a live object enters tracing. The same object reached by two
-paths becomes one Value (plus a guard that the paths still meet).
+`wrap(obj, source)` is the only way in which a live object enters tracing. The same object reached by two paths becomes
+one Value (plus a guard that the paths still meet).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ _MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
-class TraceContext:
+class SymbolicTraceContext:
     """Everything that one capture knows of the outside."""
 
     def __init__(self, history: Observations, globals: dict[str, Any], dynamic: str = "auto") -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..guards.source import ConstSource, Source, attr, index, item
-from ..values import BuiltinMethodValue, ConstValue, DictValue, FunctionValue, PyValue, Value
-
-if TYPE_CHECKING:
-    from .trace_context import TraceContext
+from ..values import BuiltinMethodValue, ConstValue, DictValue, FunctionValue, PyValue, TraceContext, Value
 
 
 def wrap_function(context: TraceContext, obj: types.FunctionType, source: Source) -> FunctionValue:

@@ -11,6 +11,7 @@ from .base import (
     Lazy,
     Missing,
     NullValue,
+    TraceContext,
     Value,
     is_subtype,
     type_name,
@@ -42,6 +43,7 @@ from .tuple import TupleValue
 from .weak_reference import WeakReferenceValue
 
 __all__ = [
+    "TraceContext",
     "ArrayValue",
     "BoxedValue",
     "BuiltinMethodValue",

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ...capture.array_inputs import as_tensor, tensor_of
 from ...capture.traced import Uncapturable
 from ...guards.source import Source, slot
-from ...values import IS_CAPTURED, TORCH_DTYPES, ArrayValue
-
-if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
+from ...values import IS_CAPTURED, TORCH_DTYPES, ArrayValue, TraceContext
 
 if TORCH_DTYPES:
     import numpy as np

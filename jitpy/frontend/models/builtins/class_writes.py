@@ -14,13 +14,13 @@ import torch
 
 from ...guards.guard_set import MISSING, HeldBy
 from ...interpreter.attributes import is_data_descriptor, is_property
-from ...interpreter.trace_context import TraceContext
 from ...values import (
     CONST_TYPES,
     DELETED,
     ClassWrites,
     Interpreter,
     PyValue,
+    TraceContext,
     Value,
     const,
     unsupported,

@@ -227,10 +227,8 @@ def throw_into(interp: Interpreter, generator: GeneratorValue, exception: Except
     frame.finish = finish
     enter(interp, generator)
     if not leaves and isinstance(delegate, GeneratorValue) and delegate.frame is not None:
-        from ...bytecode.flow_opcodes import send_end
-
         frame.ip -= 1  # as if SEND had called the delegate
-        throw_into(interp, delegate, exception, send_end)
+        throw_into(interp, delegate, exception, delegate_returned)
     # The exception appears at the yield: unwind from the generator's own frame.
     raise interp.raise_value(exception)
 
@@ -279,3 +277,17 @@ def close(interp: Interpreter, generator: GeneratorValue) -> Value:
         interp.sync_depth -= 1
         interp._sync_root = root_before
     raise interp.throw(RuntimeError, "generator ignored GeneratorExit")
+
+
+def delegate_returned(interp: Interpreter, value: Value) -> None:
+    """A generator that `yield from` delegates to has returned."""
+    frame = interp.frames[-1]
+    leave_delegate(frame, frame.current, value)
+
+
+def leave_delegate(frame: Frame, ins: Any, value: Value) -> None:
+    """`yield from` is over: 3.11 replaces the receiver by the value, later versions leave that to END_SEND."""
+    if not frame.send_keeps_receiver:
+        frame.stack.pop()
+    frame.stack.append(value)
+    frame.ip = ins.target

@@ -16,7 +16,7 @@ import enum
 import functools
 import operator
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....ir.algebra import sympy
 from ...guards.observations import MANY
@@ -32,13 +32,11 @@ from ...values import (
     ModelledValue,
     SetValue,
     SymValue,
+    TraceContext,
     TupleValue,
     Value,
     const,
 )
-
-if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
 
 #: how far from an end an item is read without reading them all
 _NEAR = 16

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 from ...breaks import GraphBreak
 from ...guards.observations import STEPS_AHEAD
 from ...guards.source import Source, index, slot
-from ...values import Exhausted, IteratorValue, Lazy, Value
+from ...values import Exhausted, IteratorValue, Lazy, TraceContext, Value
 from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
     from ...values import Interpreter
 
 

@@ -28,7 +28,6 @@ from ...interpreter.callees import builtin
 from ...interpreter.calls import make_frame
 from ...interpreter.constant_folding import NotConstant, deep_constant
 from ...interpreter.frame import PUSHED
-from ...interpreter.trace_context import TraceContext
 from ...polyfills import classes as polyfills
 from ...values import (
     NONE,
@@ -42,6 +41,7 @@ from ...values import (
     MethodValue,
     ObjectValue,
     PyValue,
+    TraceContext,
     TupleValue,
     Value,
     const,

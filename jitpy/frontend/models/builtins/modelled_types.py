@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...guards.source import Source, attr, slot
 from ...polyfills import MODELLED_TYPES, ORIGINALS, Items, model_of
-from ...values import ListValue, ModelledValue, Value
+from ...values import ListValue, ModelledValue, TraceContext, Value
 from .growing import UnreadList
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
     from ...values import Interpreter
 
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...guards.guard_set import MISSING
 from ...guards.source import ConstSource, Source, slot
-from ...values import BoxedValue, ConstValue, PyValue, Value, const
+from ...values import BoxedValue, ConstValue, PyValue, TraceContext, Value, const
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
     from ...values import Interpreter
 
 #: What reads the plain part of a real instance, by the builtin type below its class.

@@ -18,10 +18,9 @@ import torch
 from ...breaks import GraphBreak
 from ...capture.known_numbers import pin
 from ...guards.source import Source
-from ...values import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ...values import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TraceContext, TupleValue, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
     from ...values import Interpreter
 
 #: For each kind of number values that texts are made of while tracing: where one fails, the program's call may fail.

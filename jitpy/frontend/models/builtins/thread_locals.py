@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...guards.source import slot
-from ...values import DictValue, PyValue, Value
-
-if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
+from ...values import DictValue, PyValue, TraceContext, Value
 
 
 class _OfThread:

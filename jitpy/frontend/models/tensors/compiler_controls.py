@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
-from ...values import ConstValue, FunctionValue, Value
+from ...values import ConstValue, FunctionValue, TraceContext, Value
 
 if TYPE_CHECKING:
-    from ...interpreter.trace_context import TraceContext
     from ...values import Interpreter
 
 _WRAPPERS = "torch._dynamo.eval_frame"
