@@ -238,7 +238,7 @@ def _batch_norm(
     ):
         raise NotCovered("batch_norm")
     given = [parameter for parameter in (weight, bias, running_mean, running_var) if parameter is not None]
-    if not all(_of_channels(env, parameter, x.shape[1]) for parameter in given):
+    if not all(of_channels(env, parameter, x.shape[1]) for parameter in given):
         raise NotCovered("parameter")
     kinds = {parameter.dtype for parameter in given}
     if kinds != {x.dtype} and not (kinds == {torch.float32} and compute_dtype(x.dtype) is torch.float32):
@@ -246,12 +246,12 @@ def _batch_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 
-def _of_channels(env: SizeEnv, parameter: TensorSpec, channels: Dim) -> bool:
+def of_channels(env: SizeEnv, parameter: TensorSpec, channels: Dim) -> bool:
     """Whether a parameter has an element for each channel, as it must lest eager raise."""
     return len(parameter.shape) == 1 and env.equal(parameter.shape[0], channels, "channels")
 
 
-def _batch_norm_parts(
+def batch_norm_parts(
     b: Any,
     x: Any,
     weight: Any,
@@ -273,56 +273,7 @@ def _batch_norm_parts(
     return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
 
 
-define("aten.batch_norm.default", infer=_batch_norm, decompose=_batch_norm_parts)
-
-
-def _native_batch_norm(
-    env: SizeEnv,
-    x: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    running_mean: TensorSpec | None,
-    running_var: TensorSpec | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
-    """The result and the statistics of the batch (empty where the running ones are used)."""
-    last = x.device.type == "cpu" and is_channels_last_strides(env, x.shape, x.stride)
-    if last and x.stride != channels_last_stride(x.shape):
-        raise NotCovered("native_batch_norm of channels-last memory with gaps")
-    if len(x.shape) < 2 or x.dtype not in (torch.float32, torch.float64):
-        raise NotCovered("native_batch_norm")
-    if not last:
-        row_major_only(env, (x,))
-        if not is_contiguous(x.shape, x.stride):
-            raise NotCovered("native_batch_norm")
-    channels = x.shape[1]
-    if not training and (running_mean is None or running_var is None):
-        raise Invalid("no running statistics")
-    for parameter in (weight, bias, running_mean, running_var):
-        if parameter is not None and (parameter.dtype is not x.dtype or not _of_channels(env, parameter, channels)):
-            raise NotCovered("parameter")
-    if training and any(type(size) is int and size == 0 for size in x.shape):
-        raise Invalid("statistics of nothing")
-    saved = contiguous_spec(x.dtype, (channels if training else 0,), x.device)
-    stride = x.stride if last else contiguous_stride(x.shape)
-    return TensorSpec(x.dtype, x.shape, stride, x.device), saved, saved
-
-
-def _native_batch_norm_parts(b: Any, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
-                             training: bool, momentum: float, eps: float) -> tuple[Any, Any, Any]:
-    """By the running statistics. Those of the batch are empty then; for 16-bit tensors on GPUs, whose specs are
-    torch's, they are the running ones. Nothing reads them."""
-    result = _batch_norm_parts(b, x, weight, bias, running_mean, running_var, training, momentum, eps)
-    if x.spec.device.type == "cpu" or x.spec.dtype.itemsize > 2:
-        return result, *(b.call("aten.new_empty.default", x, [0]) for _ in range(2))
-    var = b.call("aten.add.Tensor", cast(b, running_var, torch.float32), eps)
-    return result, cast(b, running_mean, torch.float32), b.call("aten.rsqrt.default", var)
-
-
-define("aten.native_batch_norm.default", infer=_native_batch_norm, decompose=_native_batch_norm_parts,
-       differentiable=(True, False, False))
+define("aten.batch_norm.default", infer=_batch_norm, decompose=batch_norm_parts)
 
 
 # -- Dropout ------------------------------------------------------------------------------------------------------

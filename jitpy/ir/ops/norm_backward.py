@@ -16,7 +16,7 @@ from ..sizes import SizeEnv, floordiv
 from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
 from .indexing import row_major_only
 from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
-from .nn import affine, normalized, per_channel
+from .nn import affine, batch_norm_parts, normalized, of_channels, per_channel
 from .promotion import compute_dtype, is_float
 from .reductions import cast, mean_of, variance_of
 from .table import Invalid, define
@@ -290,6 +290,59 @@ def _batch_norm_no_statistics(
     kept = _statistics_dtype(x, weight, bias)
     result, mean, scale, _ = _batch_norm_by_batch(b, x, weight, bias, eps)
     return result, cast(b, mean, kept), cast(b, scale, kept)
+
+
+def _native_specs(
+    env: SizeEnv,
+    x: TensorSpec,
+    weight: TensorSpec | None,
+    bias: TensorSpec | None,
+    running_mean: TensorSpec | None,
+    running_var: TensorSpec | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+    """The result and the statistics of the batch (empty where the running ones are used)."""
+    last = x.device.type == "cpu" and is_channels_last_strides(env, x.shape, x.stride)
+    if last and x.stride != channels_last_stride(x.shape):
+        raise NotCovered("native_batch_norm of channels-last memory with gaps")
+    if len(x.shape) < 2 or x.dtype not in (torch.float32, torch.float64):
+        raise NotCovered("native_batch_norm")
+    if not last:
+        row_major_only(env, (x,))
+        if not is_contiguous(x.shape, x.stride):
+            raise NotCovered("native_batch_norm")
+    channels = x.shape[1]
+    if not training and (running_mean is None or running_var is None):
+        raise Invalid("no running statistics")
+    for parameter in (weight, bias, running_mean, running_var):
+        if parameter is not None and (parameter.dtype is not x.dtype or not of_channels(env, parameter, channels)):
+            raise NotCovered("parameter")
+    if training and any(type(size) is int and size == 0 for size in x.shape):
+        raise Invalid("statistics of nothing")
+    saved = contiguous_spec(x.dtype, (channels if training else 0,), x.device)
+    stride = x.stride if last else contiguous_stride(x.shape)
+    return TensorSpec(x.dtype, x.shape, stride, x.device), saved, saved
+
+
+def _native_batch_norm(b: Any, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+                       training: bool, momentum: float, eps: float) -> tuple[Any, Any, Any]:
+    """By the running statistics. Those of the batch are empty then; for 16-bit tensors on GPUs, whose specs are
+    torch's, they are the running ones. Nothing reads them. Instance norms have none: these go by the batch's."""
+    if training and running_mean is None and running_var is None:
+        result, mean, scale, _ = _batch_norm_by_batch(b, x, weight, bias, eps)
+        kept = _statistics_dtype(x, weight, bias) if x.spec.device.type == "cpu" else compute_dtype(x.spec.dtype)
+        return result, cast(b, mean, kept), cast(b, scale, kept)
+    result = batch_norm_parts(b, x, weight, bias, running_mean, running_var, training, momentum, eps)
+    if x.spec.device.type == "cpu" or x.spec.dtype.itemsize > 2:
+        return result, *(b.call("aten.new_empty.default", x, [0]) for _ in range(2))
+    var = b.call("aten.add.Tensor", cast(b, running_var, torch.float32), eps)
+    return result, cast(b, running_mean, torch.float32), b.call("aten.rsqrt.default", var)
+
+
+define("aten.native_batch_norm.default", infer=_native_specs, decompose=_native_batch_norm,
+       differentiable=(True, False, False))
 
 
 def _batch_norm(

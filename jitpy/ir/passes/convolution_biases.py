@@ -7,6 +7,9 @@ that computes. Depthwise convolutions of row-major images keep theirs: torch's k
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from ..builder import Builder
@@ -16,30 +19,42 @@ from ..ops.layout import channels_last_stride
 from ..spec import TensorSpec
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+#: Where each convolution has its number of groups. The bias is its third argument.
+_TRANSPOSED = dict.fromkeys(("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
+                             "aten.conv_transpose3d.input"), 6)
+_GROUPS = {"aten.convolution.default": 8} | _TRANSPOSED | {
+    f"aten.conv{axes}d.{form}": 6 for axes in (1, 2, 3) for form in ("default", "padding")}
 
 
 def add_biases_later(graph: Graph, where: str = "cuda") -> list[str]:
     """Rewrite convolutions on devices of type `where` in place. One text a change."""
     mapping: dict[Node, Node] = {}
-    for node in [node for node in graph.nodes if node.op.name == "aten.convolution.default"]:
+    for node in [node for node in graph.nodes if node.op.name in _GROUPS]:
         args, kwargs = normalize(node.op, node.args, node.kwargs)
         spec = node.spec
-        if kwargs or len(args) != 9 or not isinstance(spec, TensorSpec) or spec.device.type != where:
+        if kwargs or len(args) < 3 or not isinstance(spec, TensorSpec) or spec.device.type != where:
             continue
-        bias, transposed, groups = args[2], args[6], args[8]
-        if not isinstance(bias, Node) or transposed is not False or spec.dtype not in _DTYPES \
-                or bias.tensor.dtype is not spec.dtype or bias.tensor.device != spec.device:
-            continue
-        if groups != 1 and spec.stride != channels_last_stride(spec.shape):
+        bias, weight = args[2], args[1]
+        if not isinstance(bias, Node) or spec.dtype not in _DTYPES or bias.tensor.dtype is not spec.dtype \
+                or bias.tensor.device != spec.device or _is_depthwise(node, args):
             continue
         b = Builder(graph, node)
         product = b.call(node.op.name, *args[:2], None, *args[3:], spec=spec)
-        shape = [bias.tensor.shape[0], *[1] * (spec.ndim - 2)]
+        shape = [bias.tensor.shape[0], *[1] * (weight.tensor.ndim - 2)]
         mapping[node] = b.call("aten.add.Tensor", product, b.call("aten.view.default", bias, shape), spec=spec)
     if mapping:
         graph.replace(mapping)
         graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
     return [f"{node.name}: its bias is added behind the call" for node in mapping]
+
+
+def _is_depthwise(node: Node, args: Sequence[Any]) -> bool:
+    """Whether torch has a kernel of its own for a convolution: one input channel a group, forwards, row-major."""
+    place = _GROUPS[node.op.name]
+    groups = args[place] if len(args) > place else 1
+    transposed = node.op.name in _TRANSPOSED or len(args) == 9 and args[6] is not False
+    return groups != 1 and not transposed and args[1].tensor.shape[1] == 1 \
+        and node.tensor.stride != channels_last_stride(node.tensor.shape)
 
 
 __all__ = ["add_biases_later"]
