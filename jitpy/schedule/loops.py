@@ -367,6 +367,10 @@ def _accesses(kernel: Kernel) -> list[tuple[Index, Value]]:
     return found
 
 
+#: bytes of a cache line
+_LINE = 64
+
+
 def _finish(kernel: Kernel) -> None:
     """Choose the vector axis and the style, number the stages, list the operands."""
     accesses = _accesses(kernel)
@@ -381,10 +385,12 @@ def _finish(kernel: Kernel) -> None:
         for index, value in accesses:
             coefficient = index.coefficient(axis)
             weight = value.dtype.itemsize * min(kernel.hint(value.numel), 1 << 20)
-            if coefficient is not None and type(coefficient) is int and abs(coefficient) == 1:
-                score += weight
-            elif coefficient is None or not (type(coefficient) is int and coefficient == 0):
+            if type(coefficient) is not int:
                 score -= weight / 4
+            elif abs(coefficient) == 1:
+                score += weight
+            else:  # neighbours that share a cache line are better than ones that do not
+                score -= weight / 4 * min(1.0, abs(coefficient) * value.dtype.itemsize / _LINE)
         if kernel.hint(axis.size) < 4:
             score *= 0.1 if score > 0 else 1
         if best is None or (score, k) >= best:

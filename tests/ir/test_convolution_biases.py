@@ -14,7 +14,6 @@ from jitpy.ir.passes.convolution_biases import add_biases_later
 from jitpy.ir.verify import verify
 from tests.graph_tools import spec_of
 
-
 aten = torch.ops.aten
 
 

@@ -42,7 +42,7 @@ def test_one_pass(name: str, shape: tuple[int, int], dtype: torch.dtype) -> None
     inputs = [torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype), torch.randn(shape[1], dtype=dtype)]
     plan = plan_graph(trace(ONE_KERNEL[name], inputs))
     if dtype is not torch.bfloat16:
-        assert len(launches(plan)) == 2 and launches(plan)[1].name.endswith("_combine")
+        assert len(launches(plan)) == 2 and launches(plan)[1].kernel.name.endswith("_combine")
         assert not any(isinstance(step, CallStep) for step in plan.steps)
     compare(ONE_KERNEL[name], inputs, PythonExecutable(plan)(*inputs))
 

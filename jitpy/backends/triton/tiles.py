@@ -267,7 +267,18 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
         launch.splits = _splits(kernel, launch, count)
     if launch.splits == 1:
         launch.groups = 1
+        if not rows and stages == 1:
+            launch.tiles = _neighbours(kernel, launch.tiles[0])
     return launch
+
+
+def _neighbours(kernel: Kernel, x: Tile) -> list[Tile]:
+    """The tiles of programs that take columns of one matrix each, where there are several whose columns do not come
+    out even: so what a program reads lies together."""
+    *outer, last = kernel.parallel
+    if outer and type(last.size) is int and last.size % x.block and last.size >= 8 * x.block:
+        return [Tile("z", outer, 1), Tile("x", [last], x.block)]
+    return [x]
 
 
 def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
