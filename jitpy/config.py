@@ -63,6 +63,7 @@ FLAGS = {
         Flag("threads_grain", int, 32768, "elements of work per thread below which a kernel stays on one thread"),
         Flag("triton_on_cpu", bool, False, "run CPU graphs in Triton's interpreter: slow, for tests"),
         Flag("fusion", bool, True, "fuse loop nests into one kernel"),
+        Flag("freezing", bool, False, "compile inference for the values of parameters, until one changes"),
         Flag("native", bool, True, "use the native guards, dispatch and runtime where they can be built"),
         Flag("hook", str, "auto", "frame hook: 'auto', 'native', 'monitoring' or 'none'"),
         Flag("inline_depth", int, 200, "how deep calls are inlined"),
@@ -92,6 +93,7 @@ if TYPE_CHECKING:  # what a type checker sees where the module object answers
     threads_grain: int
     triton_on_cpu: bool
     fusion: bool
+    freezing: bool
     native: bool
     hook: str
     inline_depth: int

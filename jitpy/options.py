@@ -13,8 +13,8 @@ from .backends.registry import get_backend, is_known
 MODES = ("default", "reduce-overhead", "max-autotune")
 
 #: the flags of `jitpy.config` that can be set for one jitted function, as `options={...}`
-OPTIONS = ("debug", "disk_cache", "dynamic", "fusion", "inline_depth", "raise_errors", "recompile_limit", "simd",
-           "threads_grain", "unroll_limit")
+OPTIONS = ("debug", "disk_cache", "dynamic", "freezing", "fusion", "inline_depth", "raise_errors", "recompile_limit",
+           "simd", "threads_grain", "unroll_limit")
 
 
 @dataclass(frozen=True, slots=True)

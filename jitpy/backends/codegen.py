@@ -24,6 +24,15 @@ Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
 
 def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callable[..., tuple[Any, ...]]:
     """Make `graph` callable: `compiled(*inputs) -> tuple`. Graphs on several GPUs run with eager kernels."""
+    if config.freezing:
+        from .frozen import FrozenGraph, can_freeze
+
+        if can_freeze(graph):
+            return FrozenGraph(graph, lambda made: _compiled(made, options), options or {})
+    return _compiled(graph, options)
+
+
+def _compiled(graph: Graph, options: dict[str, Any] | None) -> Callable[..., tuple[Any, ...]]:
     from . import cpp, triton
 
     device = device_of(graph)

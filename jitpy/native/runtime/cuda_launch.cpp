@@ -321,14 +321,14 @@ PyMethodDef gpu_function_methods[] = {
 };
 
 // addresses(inputs, device, skip) -> bytes: where the tensors of a tuple have their memory, 8 bytes each, 0 for what is
-// no tensor and for the positions in `skip`; None where a tensor is on another device.
+// no tensor and for the positions in `skip`; None where a tensor is on another device. The CPU is device -1.
 PyObject* python_addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 3 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[2])) {
     PyErr_SetString(PyExc_TypeError, "addresses(inputs: tuple, device: int, skip: tuple)");
     return nullptr;
   }
   long device = PyLong_AsLong(args[1]);
-  if (device == -1 && PyErr_Occurred()) return nullptr;
+  if (device < 0 && PyErr_Occurred()) return nullptr;
   Py_ssize_t size = PyTuple_GET_SIZE(args[0]);
   try {
     Ref result = checked(PyBytes_FromStringAndSize(nullptr, size * sizeof(uint64_t)));
@@ -338,7 +338,7 @@ PyObject* python_addresses(PyObject*, PyObject* const* args, Py_ssize_t count) {
       uint64_t address = 0;
       if (is_tensor(item)) {
         const at::Tensor& tensor = tensor_of(item);
-        if (!tensor.is_cuda() || tensor.get_device() != device) Py_RETURN_NONE;
+        if (!(device < 0 ? tensor.is_cpu() : tensor.is_cuda()) || tensor.get_device() != device) Py_RETURN_NONE;
         address = reinterpret_cast<uint64_t>(tensor.const_data_ptr());
       }
       memcpy(cells + i * sizeof address, &address, sizeof address);
