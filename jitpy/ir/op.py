@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -20,6 +20,19 @@ class Draws(NamedTuple):
 
     kind: Literal["uniform", "normal"]
     bounded: bool = False
+
+
+class Convolution(NamedTuple):
+    """A convolution of (input, weight, bias, ...): the position of `groups`, and whether it is transposed, or the
+    position that says so."""
+
+    groups: int
+    transposed: bool | int = False
+
+    def reads(self, args: Sequence[Any]) -> tuple[int, bool]:
+        """`groups`, and whether it is transposed, of a call with these arguments."""
+        groups = args[self.groups] if len(args) > self.groups else 1
+        return groups, self.transposed if isinstance(self.transposed, bool) else args[self.transposed] is not False
 
 
 @dataclass(slots=True, eq=False)
@@ -113,8 +126,10 @@ class Op:
     only_integers: bool = False
     #: whether a question about a flag or counter may be made of it; arithmetic would ask others as a counter goes on
     is_question: bool = False
-    #: for convolutions: the position of `groups`
+    #: for convolutions whose images may be channels-last: the position of `groups`
     groups: int | None = None
+    #: for convolutions forwards, of any number of axes
+    convolution: Convolution | None = None
     is_batch_norm: bool = False
     softmax: Literal["softmax", "log_softmax"] | None = None
 

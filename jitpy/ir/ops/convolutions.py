@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..op import NotCovered
+from ..op import Convolution, NotCovered
 from ..sizes import SizeEnv, floordiv
 from ..spec import Dim, TensorSpec, contiguous_stride
 from .derived import derive
@@ -177,6 +177,9 @@ define("aten.convolution_backward.default", infer=_convolution_backward)
 declare("conv2d.default", groups=6)
 declare("convolution.default", groups=8)
 declare("convolution_backward.default", groups=9)
+declare("convolution.default", convolution=Convolution(8, 6))
+declare("conv1d", "conv2d", "conv3d", convolution=Convolution(6))
+declare("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", convolution=Convolution(6, True))
 
 # ops of images whose results may have their axes in the order of their operands'
 declare("conv2d.default", "convolution.default", "batch_norm.default", "avg_pool2d.default",

@@ -19,17 +19,12 @@ from ..ops.layout import channels_last_stride
 from ..spec import TensorSpec
 
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-#: Where each convolution has its number of groups. The bias is its third argument.
-_TRANSPOSED = dict.fromkeys(("aten.conv_transpose1d.default", "aten.conv_transpose2d.input",
-                             "aten.conv_transpose3d.input"), 6)
-_GROUPS = {"aten.convolution.default": 8} | _TRANSPOSED | {
-    f"aten.conv{axes}d.{form}": 6 for axes in (1, 2, 3) for form in ("default", "padding")}
 
 
 def add_biases_later(graph: Graph, where: str = "cuda") -> list[str]:
     """Rewrite convolutions on devices of type `where` in place. One text a change."""
     mapping: dict[Node, Node] = {}
-    for node in [node for node in graph.nodes if node.op.name in _GROUPS]:
+    for node in [node for node in graph.nodes if node.op.convolution is not None]:
         args, kwargs = normalize(node.op, node.args, node.kwargs)
         spec = node.spec
         if kwargs or len(args) < 3 or not isinstance(spec, TensorSpec) or spec.device.type != where:
@@ -50,9 +45,8 @@ def add_biases_later(graph: Graph, where: str = "cuda") -> list[str]:
 
 def _is_depthwise(node: Node, args: Sequence[Any]) -> bool:
     """Whether torch has a kernel of its own for a convolution: one input channel a group, forwards, row-major."""
-    place = _GROUPS[node.op.name]
-    groups = args[place] if len(args) > place else 1
-    transposed = node.op.name in _TRANSPOSED or len(args) == 9 and args[6] is not False
+    assert node.op.convolution is not None
+    groups, transposed = node.op.convolution.reads(args)
     return groups != 1 and not transposed and args[1].tensor.shape[1] == 1 \
         and node.tensor.stride != channels_last_stride(node.tensor.shape)
 

@@ -24,17 +24,6 @@ from ..ops import normalize
 from ..spec import TensorSpec, prod
 from .cleanup import remove_dead_code
 
-_NORMS = ("aten.native_batch_norm.default", "aten.batch_norm.default")
-_CONVERSIONS = ("aten._to_copy.default", "aten.to.dtype", "aten.clone.default")
-#: What takes weights as its second argument and a bias as its third: the axis of its results that the rows of weights
-#: make, whether channels are the second axis of weights, and where it has the number of groups.
-_CALLS: dict[str, tuple[int, bool, int | None]] = {
-    **{f"aten.conv{axes}d.{form}": (1, False, 6) for axes in (1, 2, 3) for form in ("default", "padding")},
-    **dict.fromkeys(("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input"),
-                    (1, True, 6)),
-    "aten.linear.default": (-1, False, None),
-}
-_CONVOLUTION, _TRANSPOSED, _GROUPS = "aten.convolution.default", 6, 8
 #: Elements that a value may have which is not smaller than what it is made of.
 _SMALL = 1 << 16
 #: Rows up to which products are joined whoever reads them.
@@ -118,7 +107,7 @@ class _Freezer:
         """Fold each batch norm by known statistics into the product or convolution that it reads."""
         users = self.graph.users()
         results = {*self.graph.outputs, *(mutation.value for mutation in self.graph.mutations)}
-        for norm in [node for node in self.graph.nodes if node.op.name in _NORMS]:
+        for norm in [node for node in self.graph.nodes if node.op.is_batch_norm]:
             args, kwargs = normalize(norm.op, norm.args, norm.kwargs)
             source = args[0]
             if kwargs or args[5] is not False or users[source] != [norm] or source in results:
@@ -159,7 +148,7 @@ class _Freezer:
 
     def _before_rounding(self, node: Node) -> torch.Tensor | None:
         """The value of a weight or bias as exact as it is known; None for one that is known in 16 bits only."""
-        while node.op.name in _CONVERSIONS and node.tensor.dtype.itemsize < 4 and node.args[0] in self.known:
+        while node.op.is_copy and node.tensor.dtype.itemsize < 4 and node.args[0] in self.known:
             if node.tensor.dtype is torch.float16:
                 return None  # what is scaled may leave its range
             node = node.args[0]
@@ -221,15 +210,14 @@ class _Call:
         args, kwargs = normalize(node.op, node.args, node.kwargs)
         if kwargs or not isinstance(node.spec, TensorSpec):
             return None
-        if node.op.name == _CONVOLUTION:
-            axis, transposed, place = 1, args[_TRANSPOSED] is not False, _GROUPS
-        elif node.op.name in _CALLS:
-            axis, transposed, place = _CALLS[node.op.name]  # type: ignore[assignment]
-        else:
+        axis, groups, transposed = -1, 1, False
+        if node.op.convolution is not None:
+            groups, transposed = node.op.convolution.reads(args)
+            axis = 1
+        elif node.op.name != "aten.linear.default":
             return None
         if axis == 1 and args[1].tensor.ndim != node.spec.ndim:
             return None  # one image: its first axis has the channels
-        groups = args[place] if place is not None and len(args) > place else 1
         bias = args[2] if len(args) > 2 else None
         return _Call(node, list(args), args[1], bias, axis, transposed, groups)
 
