@@ -21,16 +21,13 @@ from ..ir.graph import Node
 from ..ir.interrupts import CaptureMode
 from ..ir.op import NotCovered, Op
 from ..ir.ops import symbolic, to_specs
-from ..ir.ops.derived import stand_in
 from ..ir.ops.functional import functional_of
+from ..ir.ops.oracle import META, ask, mentions_symbols, stand_in
 from ..ir.ops.quiet import without_compiler_import
 from ..ir.ops.registered import has_python_gradient
 from ..ir.sizes import SizeEnv
 from ..ir.spec import TensorSpec
 from .pullback import Pullback
-
-_META = torch.device("meta")
-_LIMIT = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +59,6 @@ class Recording:
 
 #: kinds of arguments that a recording depends on as they are
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format)
-
-_RECORDINGS: dict[Any, Recording | NotCovered] = {}
 
 
 # -- composite ops ----------------------------------------------------------------------------------------------------
@@ -165,7 +160,7 @@ def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create
                 raise NotCovered(f"{op}: a gradient of a result that does not require grad")
             outputs.append(value)
             with torch._C._DisableTorchDispatch():
-                grad = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_META,
+                grad = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META,
                                            requires_grad=create_graph)
             grads.append(tape.take(grad))
     targets = [t for t, needed in zip(inputs, wanted, strict=True) if needed]
@@ -183,47 +178,23 @@ def _recording(kind: Any, env: SizeEnv, node: Node, args: Any, kwargs: Any, reco
     if not isinstance(op.target, torch._ops.OpOverload) or not op.is_pure:
         raise NotCovered(f"no gradient rule for {op}")
     spec_args, spec_kwargs = to_specs(args), dict(zip(kwargs, to_specs(kwargs.values()), strict=True))
-    known = _RECORDINGS
-    on_symbols = _is_symbolic((*spec_args, *spec_kwargs.values()))
-    if on_symbols:
-        if env.unbacked_in_all((spec_args, spec_kwargs)):
-            raise NotCovered(f"{op}: a derived gradient rule with sizes that depend on data")
-        known = env.answers
-    try:
-        key: Any = ("recording", kind, op.name, _key(spec_args), tuple((k, _key(v)) for k, v in sorted(
-            spec_kwargs.items())))
-        found = known.get(key)
-    except TypeError:
-        key = found = None
-    if found is None:
+    on_symbols = mentions_symbols((*spec_args, *spec_kwargs.values()))
+    if on_symbols and env.unbacked_in_all((spec_args, spec_kwargs)):
+        raise NotCovered(f"{op}: a derived gradient rule with sizes that depend on data")
+
+    def answer() -> Recording | NotCovered:
         mark = env.checkpoint()
         found = _run(op, spec_args, spec_kwargs, record, env if on_symbols else None)
         if on_symbols and env.pinned_since(mark):
             found = NotCovered(f"{op}: a derived gradient rule that takes known sizes only")
         if on_symbols and isinstance(found, NotCovered):
             env.rollback(mark)
-        if key is not None:
-            if known is _RECORDINGS and len(known) >= _LIMIT:
-                known.clear()
-            known[key] = found
+        return found
+
+    found = ask(("recording", kind, op.name), (spec_args, spec_kwargs), answer, env if on_symbols else None)
     if isinstance(found, NotCovered):
         raise found
     return found
-
-
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(map(_is_symbolic, value))
-    return isinstance(value, sympy.Basic) or isinstance(value, TensorSpec) and not (
-        value.is_static and type(value.offset) is int)
-
-
-def _key(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return (type(value), *map(_key, value))
-    if type(value) in (int, float, bool, complex):
-        return type(value), value
-    return value
 
 
 def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Recording | NotCovered:
@@ -232,13 +203,13 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Re
 
     def convert(value: Any) -> Any:
         if type(value) is TensorSpec:
-            tensor = stand_in(value, _META) if env is None else symbolic.stand_in(env, value)
+            tensor = stand_in(value, META) if env is None else symbolic.stand_in(env, value)
             inputs.append(tensor)
             return tensor
         if isinstance(value, (tuple, list)):
             return type(value)(convert(v) for v in value)
         if isinstance(value, torch.device):
-            return _META
+            return META
         if env is not None and isinstance(value, sympy.Basic):
             return symbolic.number(env, value)
         if value is None or isinstance(value, _PLAIN):

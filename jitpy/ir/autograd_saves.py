@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,13 +19,11 @@ from .graph import Node, map_nodes
 from .interrupts import CaptureMode
 from .op import NotCovered
 from .ops.nn import attention_kernel
+from .ops.oracle import CPU, META, SAMPLES, ask, filled, stand_in
 from .ops.quiet import without_compiler_import
 from .ops.table import get, normalize
 from .sizes import SizeEnv
 from .spec import ScalarSpec, Spec, TensorSpec
-
-#: numbers that stand for those that are known at run time only
-_SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +43,28 @@ class Saves:
     makers: tuple[str | None, ...]
 
 
-_FOUND: dict[Any, Saves | None] = {}
-_MOST = 4096
 #: elements that a call may have which is tried on a CPU
 _FEW = 1 << 16
+
+
+class _Operand(NamedTuple):
+    """Among a call's arguments: the operand by this number."""
+
+    number: int
 
 
 def saved_by(sizes: SizeEnv, node: Node) -> Saves | None:
     """What autograd keeps for a node's backward pass; None where the op does not run on these."""
     sources = list(dict.fromkeys(node.input_nodes()))
-    key: Any = (
-        node.op.name,
-        tuple(_spec_key(sizes, source.spec) for source in sources),
-        _key(sizes, (node.args, sorted(node.kwargs.items())), sources),
-    )
+    specs = [_at_hints(sizes, source.spec) for source in sources]
+    target, *arguments = _call_behind(sizes, node)
+    call = _at_hints(sizes, map_nodes(arguments, lambda source: _Operand(sources.index(source))))
     if not isinstance(node.op.target, torch._ops.OpOverload):
-        return _ask(sizes, node, sources)  # it may be another function by the same name
-    if key not in _FOUND:
-        if len(_FOUND) >= _MOST:
-            _FOUND.clear()
-        _FOUND[key] = _ask(sizes, node, sources)
-    return _FOUND[key]
+        return _find(target, specs, call)  # it may be another function by the same name
+    return ask(("saves", node.op.name), (specs, call), lambda: _find(target, specs, call))
 
 
-def _ask(sizes: SizeEnv, node: Node, sources: list[Node], device: str = "meta") -> Saves | None:
+def _find(target: Any, specs: list[Any], call: list[Any], device: torch.device = META) -> Saves | None:
     kept: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -79,28 +75,27 @@ def _ask(sizes: SizeEnv, node: Node, sources: list[Node], device: str = "meta") 
         return isinstance(value, torch.Tensor) and value.untyped_storage()._cdata in kept
 
     try:
-        stand_ins = {source: _stand_in(sizes, source.spec, device) for source in sources}
-        target, *arguments = _call_behind(sizes, node)
-        args, kwargs = (_plain(sizes, map_nodes(value, stand_ins.__getitem__), device) for value in arguments)
+        operands = [_operand(spec, device) for spec in specs]
+        args, kwargs = _given(call, operands, device)
         with (
             without_compiler_import(),
             torch.enable_grad(),
             torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-            _Shapes() if device == "meta" else contextlib.nullcontext(),  # type: ignore[no-untyped-call]
+            _Shapes() if device is META else contextlib.nullcontext(),  # type: ignore[no-untyped-call]
         ):
             result = target(*args, **kwargs)
             results = result if isinstance(result, (tuple, list)) else (result,)
-            anything = bool(kept) or _has_number((*args, *kwargs.values())) and _runs_once(results, stand_ins.values())
+            anything = bool(kept) or _has_number((*args, *kwargs.values())) and _runs_once(results, operands)
     except Exception:
         # sizes of results that depend on values
-        specs = [source.spec for source in sources if isinstance(source.spec, TensorSpec)]
-        if device == "meta" and all(spec.device.type == "cpu" for spec in specs) and \
-                sum(sizes.hint(spec.numel) for spec in specs) <= _FEW:
-            return _ask(sizes, node, sources, "cpu")
+        tensors = [spec for spec in specs if isinstance(spec, TensorSpec)]
+        if device is META and all(spec.device.type == "cpu" for spec in tensors) and \
+                sum(spec.numel for spec in tensors) <= _FEW:
+            return _find(target, specs, call, CPU)
         return None
     return Saves(
-        tuple(sorted((i for i, source in enumerate(sources) if is_kept(stand_ins[source])),
-                     key=lambda i: kept[stand_ins[sources[i]].untyped_storage()._cdata])),
+        tuple(sorted((i for i, operand in enumerate(operands) if is_kept(operand)),
+                     key=lambda i: kept[operands[i].untyped_storage()._cdata])),
         frozenset(i for i, value in enumerate(results) if is_kept(value)),
         anything,
         tuple(
@@ -179,52 +174,40 @@ def _call_behind(sizes: SizeEnv, node: Node) -> tuple[Any, tuple[Any, ...], dict
     return node.op.target, node.args, node.kwargs
 
 
-def _stand_in(sizes: SizeEnv, spec: Spec, device: str) -> Any:
-    if isinstance(spec, tuple):
-        return [_stand_in(sizes, part, device) for part in spec]
-    if isinstance(spec, ScalarSpec):
-        return _SAMPLES[spec.kind]
-    if not isinstance(spec, TensorSpec):
-        return None
-    tensor = torch.empty_strided(sizes.hints(spec.shape), sizes.hints(spec.stride), dtype=spec.dtype, device=device)
-    if device != "meta":
-        tensor.untyped_storage().fill_(0)  # type: ignore[attr-defined]
-    return tensor.requires_grad_(spec.requires_grad)
-
-
-def _plain(sizes: SizeEnv, value: Any, device: str) -> Any:
-    """Sizes as ints, and another device."""
+def _at_hints(sizes: SizeEnv, value: Any) -> Any:
+    """Arguments and specs with the sizes of the traced call."""
+    if isinstance(value, TensorSpec):
+        if value.is_static and type(value.offset) is int and value.offset == 0:
+            return value
+        return value.with_(shape=sizes.hints(value.shape), stride=sizes.hints(value.stride), offset=0)
     if isinstance(value, sympy.Basic):
         return sizes.hint(value)
-    if isinstance(value, torch.device):
-        return torch.device(device)
-    if isinstance(value, (tuple, list)):
-        return type(value)(_plain(sizes, part, device) for part in value)
+    if type(value) in (tuple, list):
+        return type(value)(_at_hints(sizes, part) for part in value)
     if isinstance(value, dict):
-        return {key: _plain(sizes, part, device) for key, part in value.items()}
-    return value
+        return {key: _at_hints(sizes, part) for key, part in value.items()}
+    return value.kind if isinstance(value, ScalarSpec) else value
 
 
-def _spec_key(sizes: SizeEnv, spec: Spec) -> Any:
+def _operand(spec: Any, device: torch.device) -> Any:
     if isinstance(spec, tuple):
-        return tuple(_spec_key(sizes, part) for part in spec)
-    if not isinstance(spec, TensorSpec):
-        return spec.kind if isinstance(spec, ScalarSpec) else None
-    return (spec.dtype, tuple(sizes.hints(spec.shape)), tuple(sizes.hints(spec.stride)), spec.requires_grad,
-            spec.device.type)
+        return [_operand(part, device) for part in spec]
+    if isinstance(spec, TensorSpec):
+        return filled(spec, 0) if device is CPU else stand_in(spec, device)
+    return SAMPLES.get(spec)
 
 
-def _key(sizes: SizeEnv, value: Any, sources: list[Node]) -> Any:
-    """Arguments as something to look up by: nodes by their numbers."""
-    if isinstance(value, Node):
-        return "node", sources.index(value)
+def _given(value: Any, operands: list[Any], device: torch.device) -> Any:
+    """Arguments with operands in their places, on another device."""
+    if isinstance(value, _Operand):
+        return operands[value.number]
+    if isinstance(value, torch.device):
+        return device
     if isinstance(value, (tuple, list)):
-        return type(value), *(_key(sizes, part, sources) for part in value)
-    if isinstance(value, sympy.Basic):
-        return sizes.hint(value)
-    if isinstance(value, slice):
-        return "slice", *(_key(sizes, part, sources) for part in (value.start, value.stop, value.step))
-    return type(value), repr(value)
+        return type(value)(_given(part, operands, device) for part in value)
+    if isinstance(value, dict):
+        return {key: _given(part, operands, device) for key, part in value.items()}
+    return value
 
 
 __all__ = ["Saves", "saved_by"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..ir.graph import Node
-from ..ir.ops.tried import error_of
+from ..ir.ops.oracle import error_of
 from ..ir.spec import TensorSpec
 
 _USUAL = frozenset({torch.float32, torch.float64})

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import jitpy
 from jitpy import config
-from jitpy.autograd import statistics
+from jitpy.ir.passes import statistics
 
 pytest.importorskip("triton")
 Tensor = torch.Tensor

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Dim, SizeEnv, SizeUnknown
+from jitpy.ir.ops.oracle import ANSWERS, keep
 from jitpy.ir.ops.quiet import without_compiler_import
 from jitpy.ir.ops.registered import fake_of
 
@@ -39,9 +40,6 @@ from .traced import (
     tensors_in,
 )
 
-_TEMPLATES: dict[Any, Template] = {}
-_LIMIT = 4096
-
 _aten = torch.ops.aten
 
 
@@ -51,9 +49,9 @@ def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str,
     seen: dict[int, int] = {}
     key: Any = None
     template: Template | None = None
-    templates = _TEMPLATES
+    templates = ANSWERS
     try:
-        key = fn, _rule(fn), builder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
+        key = "template", fn, _rule(fn), builder.state.key(), _key(args, tensors, seen), _key(kwargs, tensors, seen)
         if _SYMBOLIC in seen:
             # A template with symbols relies on what was recorded about them, so it belongs to this capture.
             templates = builder.templates
@@ -65,9 +63,7 @@ def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str,
     if template is None:
         template = _make_template(builder, fn, args, kwargs, tensors, symbolic)
         if key is not None and not template.names_sizes:
-            if len(templates) >= _LIMIT:
-                templates.clear()
-            templates[key] = template
+            keep(templates, key, template)
     return replay(builder, template, tensors)
 
 

@@ -16,7 +16,7 @@ import torch
 from jitpy.ir import Node, SizeEnv, TensorSpec
 from jitpy.ir.op import Op
 from jitpy.ir.ops import table
-from jitpy.ir.ops.tried import error_of
+from jitpy.ir.ops.oracle import error_of
 
 from ...ir.algebra import sympy
 from . import known_numbers

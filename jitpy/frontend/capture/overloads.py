@@ -17,6 +17,7 @@ import torch
 
 from jitpy.ir import SizeEnv
 from jitpy.ir.interrupts import CaptureMode
+from jitpy.ir.ops.oracle import SAMPLES
 
 from ...ir.algebra import sympy
 from .fake_tensors import FakeTensor, make_fake

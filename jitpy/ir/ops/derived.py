@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ..algebra import sympy
-from ..interrupts import CaptureMode, held
+from ..interrupts import CaptureMode
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import Dim, ScalarSpec, Spec, TensorSpec, contiguous_stride
 from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
-from .quiet import without_compiler_import
-
-_META = torch.device("meta")
-_CPU = torch.device("cpu")
+from .oracle import CPU, META, SAMPLES, ask, filled, mentions_symbols, stand_in, undispatched
 
 #: The largest input, in bytes, that is materialised to run a real kernel on zeros.
 _REAL_LIMIT = 1 << 24
@@ -108,15 +104,6 @@ READ_THEIR_DATA = frozenset(
     )
 )
 
-_CACHE: dict[Any, Derived] = {}
-_CACHE_LIMIT = 4096
-
-
-def forget_derived() -> None:
-    """Drop what is known: the program has registered other rules."""
-    _CACHE.clear()
-
-
 @dataclass(frozen=True, slots=True)
 class Derived:
     """What running an op on meta tensors told: the result's spec, and its aliasing ('view', 'self' or 'copy')."""
@@ -139,33 +126,18 @@ def derive(
     `suspicious` arguments look wrong: as meta kernels accept some that eager rejects, the CPU kernel is asked first.
     """
     args, kwargs = _with_devices(op, args, kwargs)
-    symbolic = _mentions_symbols(args) or _mentions_symbols(tuple(kwargs.values()))
-    # what holds of symbols holds in their graph, for as long as what is known of them
-    cache = env.answers if symbolic else _CACHE
-    try:
-        key: Any = (
-            op.name,
-            grad_enabled,
-            torch.get_default_dtype(),
-            _key(args),
-            tuple((k, _key(v)) for k, v in kwargs.items()),
-            symbolic and (suspicious, env.is_generic),
-        )
-        found = cache.get(key)
-    except TypeError:  # an unhashable constant, such as a generator
-        key = found = None
-    if found is None:
+    symbolic = mentions_symbols(args) or mentions_symbols(tuple(kwargs.values()))
+
+    def answer() -> Derived:
         if symbolic:
             from .symbolic import derive_symbolic
 
-            found = derive_symbolic(op, env, args, kwargs, grad_enabled, suspicious)
-        else:
-            found = _derive_static(op, args, kwargs, grad_enabled, suspicious)
-        if key is not None:
-            if len(cache) >= _CACHE_LIMIT:
-                cache.clear()
-            cache[key] = found
-    return found
+            return derive_symbolic(op, env, args, kwargs, grad_enabled, suspicious)
+        return _derive_static(op, args, kwargs, grad_enabled, suspicious)
+
+    # what holds of symbols holds in their graph, for as long as what is known of them
+    question = op.name, grad_enabled, torch.get_default_dtype(), symbolic and (suspicious, env.is_generic)
+    return ask(question, (args, kwargs), answer, env if symbolic else None)
 
 
 @functools.cache
@@ -195,23 +167,6 @@ def _with_devices(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     return args, kwargs
 
 
-def _mentions_symbols(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(_mentions_symbols(v) for v in value)
-    if type(value) is TensorSpec:
-        return not value.is_static or type(value.offset) is not int
-    return isinstance(value, sympy.Basic)
-
-
-def _key(value: Any) -> Any:
-    kind = type(value)
-    if kind is tuple or kind is list:
-        return (kind, *map(_key, value))
-    if kind in (int, float, bool, complex):
-        return kind, value
-    return value
-
-
 def _derive_static(
     op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool, suspicious: bool
 ) -> Derived:
@@ -223,7 +178,7 @@ def _derive_static(
         with contextlib.suppress(NotCovered):
             return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
     try:
-        result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, _META))
+        result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, META))
         return as_laid_out(op, SizeEnv(), args, describe(result, inputs, device), device)
     except NotCovered:
         raise
@@ -333,35 +288,13 @@ def _collect(values: Any, into: list[TensorSpec]) -> None:
             _collect(value, into)
 
 
-def stand_in(spec: TensorSpec, device: torch.device) -> torch.Tensor:
-    """A tensor with the layout of `spec` on `device`."""
-    if spec.offset == 0:
-        tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device)
-    else:
-        extent = (
-            1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
-            if 0 not in spec.shape
-            else 0
-        )
-        base = torch.empty(spec.offset + extent, dtype=spec.dtype, device=device)
-        tensor = base.as_strided(spec.shape, spec.stride, spec.offset)
-    return tensor.requires_grad_() if spec.requires_grad else tensor
-
-
-def _filled(spec: TensorSpec, value: int) -> torch.Tensor:
-    tensor = stand_in(spec.with_(requires_grad=False), _CPU)
-    storage = tensor.untyped_storage()
-    torch.empty(0, dtype=spec.dtype).set_(storage, 0, (storage.nbytes() // spec.dtype.itemsize,)).fill_(value)  # type: ignore[call-overload]
-    return tensor.requires_grad_() if spec.requires_grad else tensor
-
-
 def call(
     op: Op,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     grad_enabled: bool,
     make: Callable[[TensorSpec], torch.Tensor],
-    device: torch.device = _META,
+    device: torch.device = META,
 ) -> tuple[Any, list[torch.Tensor]]:
     """Call the op on stand-ins built by `make` on `device`; the result, and the stand-ins."""
     inputs: list[torch.Tensor] = []
@@ -381,7 +314,7 @@ def call(
             return None  # nothing is drawn from the program's own; the default ones are put back
         return value
 
-    with _undispatched(), torch.set_grad_enabled(grad_enabled), without_compiler_import():
+    with undispatched(), torch.set_grad_enabled(grad_enabled):
         call_args = tuple(convert(a) for a in args)
         call_kwargs = {k: convert(v) for k, v in kwargs.items()}
         if not inputs and isinstance(op.target, torch._ops.OpOverload):
@@ -390,18 +323,11 @@ def call(
         return op.target(*call_args, **call_kwargs), inputs
 
 
-@contextlib.contextmanager
-def _undispatched() -> Iterator[None]:
-    """Keep the user's autocast, torch-function modes (`torch.device` as a context, ...) and signal handlers away."""
-    with held(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast():
-        yield
-
-
 def _number(op: Op, spec: ScalarSpec) -> Any:
     """A stand-in for a host scalar: its type matters, its value must not."""
     if op.kind not in ("pointwise", "reduction", "matmul"):
         raise NotCovered("a host scalar decides the result's size")
-    return {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}[spec.kind]
+    return SAMPLES[spec.kind]
 
 
 def _run_for_real(
@@ -430,9 +356,9 @@ def _run_for_real(
         try:
             with watch(), torch.random.fork_rng(devices=[]):
                 result, inputs = call(
-                    op, args, kwargs, grad_enabled, functools.partial(_filled, value=value), _CPU
+                    op, args, kwargs, grad_enabled, functools.partial(filled, value=value), CPU
                 )
-            outcomes.append(describe(result, inputs, _CPU))
+            outcomes.append(describe(result, inputs, CPU))
         except NotCovered:
             raise
         except Exception as failure:

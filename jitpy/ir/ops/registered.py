@@ -16,7 +16,7 @@ from torch._library.simple_registry import singleton
 
 from ..failures import is_programs_own
 from ..op import Op
-from .derived import forget_derived
+from .oracle import forget as forget_answers
 from .table import forget
 
 #: kernels that were registered in Python, in the dispatcher's table of an operator
@@ -69,7 +69,7 @@ def registration_of(overload: torch._ops.OpOverload) -> Registration:
         return found
     if known is not None:
         forget(overload)
-        forget_derived()
+        forget_answers()
     made = Registration(overload)
     _KNOWN[str(overload)] = overload, made
     return made

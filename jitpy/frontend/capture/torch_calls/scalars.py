@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Node, Op, ScalarSpec
+from jitpy.ir.ops.oracle import SAMPLES
 
 from ....ir.algebra import sympy
 from ..known_numbers import known_result, pinned_arguments, real_power
@@ -85,9 +86,6 @@ _OPS: dict[Any, Op] = {fn: Op(_op_name(fn), fn, kind="host", is_question=fn in _
 
 
 REAL_POWER = Op("py.real_pow", real_power, kind="host")
-
-#: Sample values: no zero, so that division works.
-SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
 
 
 def record_scalar_op(builder: GraphBuilder, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -1,0 +1,144 @@
+"""Asks torch what it would do with operands: one cache of answers, and the tensors that torch is asked with.
+
+Shape rules (`derived.py`), errors (`error_of`), what autograd saves (`ir/autograd_saves.py`), gradients that are
+recorded (`autograd/derived.py`) and calls on fake tensors (`frontend/capture/derived_calls.py`) ask through `ask`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+
+from ..algebra import sympy
+from ..interrupts import held
+from ..sizes import SizeEnv
+from ..spec import TensorSpec
+from .quiet import without_compiler_import
+
+META, CPU = torch.device("meta"), torch.device("cpu")
+
+#: Numbers that stand for those that are known at run time only: none is zero, so that division works.
+SAMPLES = {int: 3, float: 1.5, bool: True, complex: 1.5 + 0.5j}
+
+#: Answers for calls without symbols, by question and arguments; those with symbols are in `SizeEnv.answers`.
+ANSWERS: dict[Any, Any] = {}
+_MOST = 16384
+_UNKNOWN = object()
+T = TypeVar("T")
+
+
+def ask(question: Any, arguments: Any, answer: Callable[[], T], env: SizeEnv | None = None) -> T:
+    """What `answer()` says, asked once for each question and arguments; with `env` for as long as what is known of its
+    symbols. Arguments without a hash are asked for anew each time."""
+    known = ANSWERS if env is None else env.answers
+    key = question, key_of(arguments)
+    try:
+        found = known.get(key, _UNKNOWN)
+    except TypeError:
+        return answer()
+    if found is _UNKNOWN:
+        found = answer()
+        keep(known, key, found)
+    return found
+
+
+def keep(known: dict[Any, Any], key: Any, answer: Any) -> None:
+    """Remember an answer."""
+    if len(known) >= _MOST:
+        known.clear()
+    known[key] = answer
+
+
+def forget() -> None:
+    """Drop what is known: the program has registered other rules."""
+    ANSWERS.clear()
+
+
+def key_of(value: Any) -> Any:
+    """Equal for arguments that mean the same: 1, 1.0 and True differ."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return (kind, *map(key_of, value))
+    if kind in (int, float, bool, complex):
+        return kind, value
+    if kind is dict:
+        return (kind, *((name, key_of(item)) for name, item in value.items()))
+    return value
+
+
+def mentions_symbols(value: Any) -> bool:
+    """Whether sizes among arguments are symbolic."""
+    if isinstance(value, (tuple, list)):
+        return any(map(mentions_symbols, value))
+    if type(value) is TensorSpec:
+        return not value.is_static or type(value.offset) is not int
+    return isinstance(value, sympy.Basic)
+
+
+def stand_in(spec: TensorSpec, device: torch.device) -> torch.Tensor:
+    """A tensor with the layout of `spec` on `device`."""
+    if spec.offset == 0:
+        tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device)
+    else:
+        extent = (
+            1 + sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
+            if 0 not in spec.shape
+            else 0
+        )
+        base = torch.empty(spec.offset + extent, dtype=spec.dtype, device=device)
+        tensor = base.as_strided(spec.shape, spec.stride, spec.offset)
+    return tensor.requires_grad_() if spec.requires_grad else tensor
+
+
+def filled(spec: TensorSpec, value: int) -> torch.Tensor:
+    """The same on the CPU, all of whose memory is a number."""
+    tensor = stand_in(spec.with_(requires_grad=False), CPU)
+    storage = tensor.untyped_storage()
+    torch.empty(0, dtype=spec.dtype).set_(storage, 0, (storage.nbytes() // spec.dtype.itemsize,)).fill_(value)  # type: ignore[call-overload]
+    return tensor.requires_grad_() if spec.requires_grad else tensor
+
+
+@contextlib.contextmanager
+def undispatched() -> Iterator[None]:
+    """Keep the user's autocast, torch-function modes (`torch.device` as a context, ...) and signal handlers away, and
+    torch's compiler out of the process."""
+    with held(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), without_compiler_import():
+        yield
+
+
+def error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
+    """The text of the error that an operator raises for small tensors; None where it raises none, or one about
+    something else.
+
+    (dtype, shape) stands for a CPU tensor; other tuples stand for lists. Raises TypeError where something has no hash.
+    """
+    hash((args, kwargs))
+    return ask(("error", target), (args, kwargs), lambda: _error_of(target, args, kwargs))
+
+
+def _error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
+    try:
+        is_random = torch.Tag.nondeterministic_seeded in target.tags
+        with torch.no_grad(), torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), \
+                torch.random.fork_rng(devices=[], enabled=is_random):
+            target(*map(_made, args), **{name: _made(value) for name, value in kwargs})
+    except (RuntimeError, OverflowError) as error:
+        return str(error)
+    except (TypeError, ValueError, IndexError):
+        return None
+    return None
+
+
+def _made(value: Any) -> Any:
+    if isinstance(value, tuple):
+        if len(value) == 2 and isinstance(value[0], torch.dtype):
+            return torch.ones(value[1], dtype=value[0], device="cpu")
+        return list(map(_made, value))
+    return value
+
+
+__all__ = ["ANSWERS", "CPU", "META", "SAMPLES", "ask", "error_of", "filled", "forget", "keep", "key_of",
+           "mentions_symbols", "stand_in", "undispatched"]
