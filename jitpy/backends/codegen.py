@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from ..ir.alias import any_needs_grad, shows_grad_input
 from ..ir.graph import GETITEM, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.spec import TensorSpec
+from .target import Generator, device_of
 
 if TYPE_CHECKING:
     from ..autograd.compile import Begin
@@ -33,14 +35,41 @@ def compile_graph(graph: Graph, options: dict[str, Any] | None = None) -> Callab
 
 
 def _compiled(graph: Graph, options: dict[str, Any] | None) -> Callable[..., tuple[Any, ...]]:
-    from . import cpp, triton
-
     device = device_of(graph)
-    if device is None:
-        return left_to_eager(graph, "tensors on several devices")
-    if device.type == "cuda" or device.type == "cpu" and config.triton_on_cpu:
-        return triton.compile_graph(graph, options)
-    return cpp.compile_graph(graph, options)
+    if device is None or device.type not in ("cpu", "cuda"):
+        return left_to_eager(graph, "tensors on several devices" if device is None else f"tensors on {device}")
+    generator: Generator
+    if device.type == "cuda" or config.triton_on_cpu:
+        from .triton.backend import TritonGenerator
+
+        generator = TritonGenerator(device, options or {})
+    else:
+        from .cpp.backend import CppGenerator
+
+        generator = CppGenerator()
+    try:
+        generator.prepare(graph)
+    except NotCovered as reason:
+        return left_to_eager(graph, reason)
+    begin = functools.partial(_begin, generator)
+    return with_gradients(graph, lambda half: begin(half)(), begin if generator.begins_early else None)
+
+
+def _begin(generator: Generator, graph: Graph) -> Callable[[], Callable[..., tuple[Any, ...]]]:
+    """Begin to compile a graph without gradients; what is returned waits for its kernels."""
+    try:
+        finish = generator.begin(graph)
+    except NotCovered as refusal:
+        reason = refusal
+        return lambda: left_to_eager(graph, reason)
+
+    def finished() -> Callable[..., tuple[Any, ...]]:
+        try:
+            return finish()
+        except NotCovered as reason:
+            return left_to_eager(graph, reason)
+
+    return finished
 
 
 def left_to_eager(graph: Graph, reason: object) -> Callable[..., tuple[Any, ...]]:
@@ -147,20 +176,3 @@ def _with_odd_views(graph: Graph, compile: Compile) -> Callable[..., tuple[Any, 
     except NotCovered as reason:
         logs.log("fusion", f"{graph.name}: results are plain views: {reason}")
     return compile(graph)
-
-
-def device_of(graph: Graph) -> torch.device | None:
-    """The device that a graph's kernels run on (the CPU where it has no tensors); None for several.
-
-    Programs for a GPU have some tensors on the CPU, such as numbers and an optimizer's counts of steps: what reads
-    those is called op by op. Where these need gradients, the graph is left to torch.
-    """
-    specs = [spec for node in graph.all_nodes()
-             for spec in (node.spec if isinstance(node.spec, tuple) else (node.spec,)) if isinstance(spec, TensorSpec)]
-    devices = {spec.device: None for spec in specs}
-    if len(devices) < 2:
-        return next(iter(devices), torch.device("cpu"))
-    others = [device for device in devices if device.type != "cpu"]
-    if len(others) > 1 or others[0].type != "cuda":
-        return None
-    return None if any(spec.requires_grad and spec.device != others[0] for spec in specs) else others[0]

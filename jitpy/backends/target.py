@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ import torch
 
 from ..ir.algebra import sympy
 from ..ir.graph import Graph
-from ..ir.spec import Dim
+from ..ir.spec import Dim, TensorSpec
 from ..runtime.plan import Size, SlotRef, Step, Workspace
 from ..schedule.fuse import Limits
 from ..schedule.loops import Kernel
@@ -81,4 +82,47 @@ class Target(Protocol):
         ...
 
 
-__all__ = ["Linked", "Pointer", "Printed", "Target"]
+class Generator(Protocol):
+    """A code generator for one graph without gradients, and for the halves of one with them. Its methods raise
+    NotCovered for what is left to eager kernels."""
+
+    #: whether kernels compile elsewhere, so that those of a backward half may begin early
+    begins_early: bool
+
+    def prepare(self, graph: Graph) -> None:
+        """Change the graph as the device wants it, before gradients are made."""
+        ...
+
+    def begin(self, graph: Graph) -> Callable[[], Callable[..., tuple[Any, ...]]]:
+        """Plan a graph without gradients, whose kernels begin to compile; what is returned waits for them."""
+        ...
+
+
+def device_of(graph: Graph) -> torch.device | None:
+    """The device that a graph's kernels run on (the CPU where it has no tensors); None for several.
+
+    Programs for a GPU have some tensors on the CPU, such as numbers and an optimizer's counts of steps: what reads
+    those is called op by op. Where these need gradients, the graph is left to torch.
+    """
+    specs = [spec for node in graph.all_nodes()
+             for spec in (node.spec if isinstance(node.spec, tuple) else (node.spec,)) if isinstance(spec, TensorSpec)]
+    devices = {spec.device: None for spec in specs}
+    if len(devices) < 2:
+        return next(iter(devices), torch.device("cpu"))
+    others = [device for device in devices if device.type != "cpu"]
+    if len(others) > 1 or others[0].type != "cuda":
+        return None
+    return None if any(spec.requires_grad and spec.device != others[0] for spec in specs) else others[0]
+
+
+_warned: set[str] = set()
+
+
+def warn_once(text: str, about: str = "") -> None:
+    """Warn the user, once for each text (or what it is `about`)."""
+    if (about or text) not in _warned:
+        _warned.add(about or text)
+        warnings.warn(f"jitpy: {text}", RuntimeWarning, stacklevel=3)
+
+
+__all__ = ["Generator", "Linked", "Pointer", "Printed", "Target", "device_of", "warn_once"]

@@ -12,7 +12,9 @@ import torch.nn.functional as F
 
 import jitpy
 from jitpy import config
-from jitpy.backends.cpp import backend, compile_graph, plan_graph
+from jitpy.backends import target
+from jitpy.backends.codegen import compile_graph
+from jitpy.backends.cpp import plan_graph
 from jitpy.backends.cpp.target import CppTarget
 from jitpy.backends.planner import Planner
 from jitpy.runtime.executable import make_executable
@@ -249,7 +251,7 @@ def test_zero_elements_and_scalars() -> None:
 def test_without_a_compiler_graphs_run_eagerly(command: str, tmp_path: Any) -> None:
     x = torch.randn(3, 5)
     graph = trace(lambda x: (x * 1.2345).sin() + 0.1, [x])
-    backend._warned.clear()
+    target._warned.clear()
     with config.patch(cxx=command, cache_dir=str(tmp_path)), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         compiled = compile_graph(graph, {})

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jitpy.backends.cpp.backend import compile_graph, plan_graph
+from jitpy.backends.codegen import compile_graph
+from jitpy.backends.cpp.backend import plan_graph
 from jitpy.ir import Graph, ops
 from jitpy.ir.passes.matmuls import LARGE
 from jitpy.runtime.plan import CallStep

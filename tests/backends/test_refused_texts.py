@@ -9,7 +9,8 @@ import torch
 
 import jitpy
 from jitpy import config
-from jitpy.backends.cpp import backend, printer
+from jitpy.backends import target
+from jitpy.backends.cpp import printer
 from jitpy.runtime.compiler import CompilerError
 
 
@@ -17,7 +18,7 @@ from jitpy.runtime.compiler import CompilerError
 def _unprintable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sums are printed as what no compiler takes."""
     monkeypatch.setitem(printer._SIMPLE, "add", "{0} plus {1}")
-    monkeypatch.setattr(backend, "_warned", set())
+    monkeypatch.setattr(target, "_warned", set())
     jitpy.reset()
     yield
     jitpy.reset()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from jitpy.backends.cpp.backend import compile_graph
+from jitpy.backends.codegen import compile_graph
 from jitpy.ir import Graph, ops
 from jitpy.ir.graph import GETITEM
 from jitpy.schedule.lower import lower

@@ -12,6 +12,7 @@ from torch import nn
 
 import jitpy
 from jitpy import config
+from jitpy.backends import target
 from jitpy.backends.triton import backend
 from jitpy.runtime import executable
 from jitpy.runtime.gpu.compile import KernelCompileError
@@ -24,7 +25,7 @@ GPU = torch.device("cuda", 0)
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_warned", set())
+    monkeypatch.setattr(target, "_warned", set())
 
 
 def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,5 @@
-"""The C++ backend: `compile_graph(graph, options)`."""
+"""The C++ backend: `CppGenerator`."""
 
-from .backend import compile_graph, plan_graph
+from .backend import CppGenerator, plan_graph
 
-__all__ = ["compile_graph", "plan_graph"]
+__all__ = ["CppGenerator", "plan_graph"]

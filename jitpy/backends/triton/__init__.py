@@ -1,5 +1,5 @@
-"""The Triton backend: `compile_graph(graph, options)`."""
+"""The Triton backend: `TritonGenerator`."""
 
-from .backend import compile_graph, plan_graph
+from .backend import TritonGenerator, plan_graph
 
-__all__ = ["compile_graph", "plan_graph"]
+__all__ = ["TritonGenerator", "plan_graph"]
