@@ -22,7 +22,6 @@ from jitpy.ir.ops.oracle import SAMPLES
 from ...ir.algebra import sympy
 from .fake_tensors import FakeTensor, make_fake
 from .schemas import SchemaFacts, schema_facts
-from .torch_calls.scalars import SAMPLES
 from .traced import TracedScalar, TracedTensor
 
 OpOverload = torch._ops.OpOverload
