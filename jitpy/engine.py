@@ -550,6 +550,9 @@ def reset_all() -> None:
             engine.reset()
 
 
+beside_dynamo.on_new_marks(reset_all)
+
+
 def _is_below(dispatcher: Any) -> bool:
     """Whether the hook asked for the dispatcher: the function itself was not jitted."""
     return dispatcher.original is None and not is_resume_code(dispatcher.code)

@@ -44,6 +44,7 @@ from .runtime.dispatch import (
     set_hook_api,
     set_hook_functions,
     set_hook_pause,
+    turned_off,
 )
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def _without_its_frame(function: types.FunctionType, params: tuple[Any, ...]) ->
 
 def _look_up(dispatcher: Any, function: types.FunctionType, params: tuple[Any, ...]) -> Callable[..., Any] | None:
     """As the native dispatcher does it: the function that runs instead of a frame."""
-    if not config.enabled or beside_dynamo.forces_eager() or dispatcher.run_original_always or is_compiling():
+    if turned_off() or dispatcher.run_original_always or is_compiling():
         return None
     globals, closure = function.__globals__, function.__closure__
     entry = dispatcher.choose(params, globals, closure)

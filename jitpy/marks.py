@@ -58,7 +58,9 @@ def allow_in_graph(fn: F) -> F:
     """
     if not callable(fn):
         raise TypeError(f"jitpy.allow_in_graph takes a callable, not {type(fn).__name__}")
-    ALLOWED.add(fn)
+    if fn not in ALLOWED:
+        ALLOWED.add(fn)
+        beside_dynamo.new_mark()
     return fn
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,6 +64,46 @@ def stance() -> str:
 def forces_eager() -> bool:
     """Whether the stance is to run everything as plain Python. Native dispatchers read it themselves."""
     return stance() == "force_eager"
+
+
+#: what `torch.compiler` was told of functions of the program's when somebody looked last, by the ids of these
+_marks: frozenset[Any] = frozenset()
+#: the sizes of its tables then
+_sizes = (0, 0)
+#: called where something was added: what was compiled before may have entered a function that was marked since
+_forget: Callable[[], None] | None = None
+
+
+def on_new_marks(forget: Callable[[], None]) -> None:
+    """Have `forget` called when a program has marked a function for `torch.compiler` (or jitpy) after the last look."""
+    global _forget
+    _forget = forget
+
+
+def new_mark() -> None:
+    """The program has marked a function."""
+    if _forget is not None:
+        _forget()
+
+
+def look_at_marks() -> tuple[dict[Any, Any], set[int]] | None:
+    """The tables in which torch.compiler notes substitutes and functions that are allowed in graphs; None while they
+    do not exist."""
+    global _marks, _sizes
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    if not hasattr(rules, "_allowed_callable_ids") or not hasattr(functions, "PolyfilledFunctionVariable"):
+        return None
+    substitutes = functions.PolyfilledFunctionVariable._get_polyfill_handlers()  # type: ignore[union-attr]
+    allowed = rules._allowed_callable_ids()  # type: ignore[union-attr]
+    if (sizes := (len(substitutes), len(allowed))) != _sizes:
+        _sizes = sizes
+        marks = frozenset(allowed).union((id(function), id(body)) for function, body in list(substitutes.items())
+                                         if not str(body.__torch_dynamo_polyfill__.__module__).startswith("torch."))
+        is_new, _marks = not marks <= _marks, marks
+        if is_new:
+            new_mark()
+    return substitutes, allowed
 
 
 def _skip_strategy() -> Any:

@@ -53,6 +53,7 @@ def native_runtime() -> ModuleType | None:
         module.set_compiling(getattr(_thread, "compiling", False))
         if _hook is not None:
             module.set_hook_functions(*_hook)
+        module.set_marks_function(beside_dynamo.look_at_marks)
         _native = module
     return module
 
@@ -124,6 +125,13 @@ def set_compiling(flag: bool) -> bool:
 def is_compiling() -> bool:
     """Whether this thread is marked as compiling."""
     return _native.is_compiling() if _native is not None else getattr(_thread, "compiling", False)
+
+
+def turned_off() -> bool:
+    """Whether everything runs as plain Python. Native dispatchers ask for themselves."""
+    if not is_compiling():
+        beside_dynamo.look_at_marks()
+    return not _enabled or beside_dynamo.forces_eager()
 
 
 def set_hook_api(capsule: Any | None) -> None:
@@ -294,7 +302,7 @@ class PythonDispatcher:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         changed = self._live and self.original.__code__ is not self.code  # type: ignore[union-attr]
-        if not _enabled or self.run_original_always or changed or is_compiling() or beside_dynamo.forces_eager():
+        if turned_off() or self.run_original_always or changed or is_compiling():
             return self._call_original(args, kwargs)
         closure = self.closure
         if self.closure_first:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -329,6 +330,48 @@ def test_substitute_in_graph() -> None:
 
     fast = jitpy.jit(lambda x: original(x) * binascii.crc_hqx(b"ab", 0), fullgraph=True)
     torch.testing.assert_close(fast(torch.ones(3)), torch.ones(3).cos() * 12)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_marks_that_come_after_a_compilation(native: bool) -> None:
+    def substituted(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    def allowed(x: torch.Tensor) -> torch.Tensor:
+        jitpy.graph_break()
+        return x + 1
+
+    def allowed_by_jitpy(x: torch.Tensor) -> torch.Tensor:
+        jitpy.graph_break()
+        return x + 1
+
+    def breaks_of_compiled_parts() -> int:
+        assert whole(x).tolist() == [4.0] * 3
+        return sum(variant.break_record is not None for variant in whole.on_miss.engine.variants)
+
+    with jitpy.config.patch(native=native):
+        fast = jitpy.jit(lambda x: substituted(x) * 2)
+        whole = jitpy.jit(lambda x: allowed(x) + allowed_by_jitpy(x))
+        x = torch.ones(3)
+        assert fast(x).tolist() == [4.0] * 3
+        torch.compiler.substitute_in_graph(substituted)(lambda x: x.cos())
+        torch.testing.assert_close(fast(x), x.cos() * 2)
+        assert breaks_of_compiled_parts() == 2
+        torch.compiler.allow_in_graph(allowed)
+        assert breaks_of_compiled_parts() == 1
+        jitpy.allow_in_graph(allowed_by_jitpy)
+        assert breaks_of_compiled_parts() == 0
+
+
+def test_marks_of_functions_that_die_forget_nothing() -> None:
+    fast = jitpy.jit(lambda x: x + 1)
+    fast(torch.ones(3))
+    torch.compiler.allow_in_graph(lambda x: x)
+    fast(torch.ones(3))
+    entry = fast.entries[0]
+    gc.collect()
+    fast(torch.ones(3))
+    assert fast.entries == [entry]
 
 
 def test_nested_compile_region() -> None:

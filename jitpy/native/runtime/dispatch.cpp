@@ -63,12 +63,54 @@ bool read_stance() {
   return stance.eager;
 }
 
+// ---- marks of torch.compiler on functions ----
+
+// The tables in which it notes what programs say of functions. `look()` returns them, or None while they do not exist,
+// and forgets what was compiled before a mark was made.
+struct Marks {
+  PyObject* look = nullptr;         // callable, or null
+  PyObject* substitutes = nullptr;  // dict
+  PyObject* allowed = nullptr;      // set
+  uint64_t version = 0;             // of `substitutes`
+  Py_ssize_t n_allowed = 0;
+} marks;
+
+void note_marks() {
+  marks.version = version_of(marks.substitutes);
+  marks.n_allowed = PySet_GET_SIZE(marks.allowed);
+}
+
+void look_at_marks() {
+  if (marks.look == nullptr || compiling) return;
+  if (marks.substitutes != nullptr) note_marks();
+  PyObject *type, *error, *traceback;
+  PyErr_Fetch(&type, &error, &traceback);
+  compiling = true;
+  PyObject* tables = PyObject_CallNoArgs(marks.look);
+  compiling = false;
+  PyObject *substitutes, *allowed;
+  if (tables == nullptr) {
+    PyErr_WriteUnraisable(marks.look);
+  } else if (tables != Py_None && PyArg_ParseTuple(tables, "O!O!", &PyDict_Type, &substitutes, &PySet_Type, &allowed)) {
+    Py_XSETREF(marks.substitutes, Py_NewRef(substitutes));
+    Py_XSETREF(marks.allowed, Py_NewRef(allowed));
+    note_marks();
+  }
+  Py_XDECREF(tables);
+  PyErr_Restore(type, error, traceback);
+}
+
 bool turned_off() {
   if (!dispatch_enabled) return true;
-  if (stance.modules != nullptr && version_of(stance.modules) == stance.modules_version &&
-      (stance.globals == nullptr || version_of(stance.globals) == stance.globals_version))
-    return stance.eager;
-  return read_stance();
+  if (stance.modules != nullptr && version_of(stance.modules) == stance.modules_version) {
+    if (stance.globals == nullptr) return stance.eager;
+    if (version_of(stance.globals) == stance.globals_version && marks.substitutes != nullptr &&
+        version_of(marks.substitutes) == marks.version && PySet_GET_SIZE(marks.allowed) == marks.n_allowed)
+      return stance.eager;
+  }
+  const bool eager = read_stance();
+  if (stance.globals != nullptr) look_at_marks();
+  return eager;
 }
 
 // ---- Entry ----
@@ -906,11 +948,20 @@ PyObject* set_hook_functions(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+PyObject* set_marks_function(PyObject*, PyObject* look) {
+  Py_XSETREF(marks.look, Py_NewRef(look));
+  Py_CLEAR(marks.substitutes);
+  Py_CLEAR(marks.allowed);
+  Py_RETURN_NONE;
+}
+
 PyMethodDef module_functions[] = {
     {"set_enabled", set_enabled, METH_O,
      "set_enabled(flag) -> bool: the switch for all dispatchers; returns what it was"},
     {"set_compiling", set_compiling, METH_O, "set_compiling(flag) -> bool: this thread's mark; returns what it was"},
     {"is_compiling", is_compiling, METH_NOARGS, "is_compiling() -> bool: whether this thread is marked as compiling"},
+    {"set_marks_function", set_marks_function, METH_O,
+     "set_marks_function(look): what is called where a program may have marked a function for torch.compiler"},
     {"set_hook_api", set_hook_api, METH_O,
      "set_hook_api(capsule or None): the frame hook that serves `needs_hook` entries"},
     {"set_hook_functions", set_hook_functions, METH_VARARGS,
