@@ -29,10 +29,11 @@ from .errors import BackendError, FullGraphError, SpecializationError
 from .frontend import bytecode, models
 from .frontend.breaks import BreakRecord, GraphBreak, Reason, RestartAnalysis, Signal, Skip
 from .frontend.bytecode.code import CodeTable, all_positional, has_own_builtins, is_readable, param_names
+from .frontend.bytecode.resume_codes import is_resume_code, origin_code
 from .frontend.codegen.frame_code import Unreconstructable
 from .frontend.codegen.frames import FrameCodegen
 from .frontend.codegen.plain_loops import PlainLoops
-from .frontend.codegen.resume import LoopExit, ResumePoint, is_resume_code, origin_code, resume_code
+from .frontend.codegen.resume import LoopExit, ResumePoint, resume_code
 from .frontend.guards.observations import Observations
 from .frontend.guards.source import LocalSource
 from .frontend.interpreter.frame import Frame

@@ -33,7 +33,7 @@ from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 from . import config
 from .frontend import hook
 from .frontend.bytecode.code import all_positional
-from .frontend.codegen.resume import is_resume_code
+from .frontend.bytecode.resume_codes import is_resume_code
 from .frontend.models.tensors.compiler_controls import disabled_alone, runs_by_itself
 from .runtime import beside_dynamo
 from .runtime.dispatch import (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import config
-from .frontend.codegen.resume import origin_code
+from .frontend.bytecode.resume_codes import origin_code
 from .ir import Graph, ScalarSpec, TensorSpec
 from .ir.graph import GETITEM
 

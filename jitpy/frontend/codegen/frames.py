@@ -18,6 +18,7 @@ from ...ir.graph import DROPS_GRAD, GETITEM, Graph
 from ...ir.ops.functional import in_place_of
 from ..breaks import BreakRecord, GraphBreak, RestartAnalysis, Skip
 from ..bytecode.code import Ins, all_positional, param_names
+from ..bytecode.resume_codes import Resumable, behind, calls_inner, is_resume_code, origin_code, origin_of, raises_at
 from ..capture.front_calls import (
     FrontCall,
     call_in_front,
@@ -31,7 +32,7 @@ from ..capture.history import bring_up_to_date, without_history
 from ..capture.inference_blocks import as_inference_tensor, in_inference_mode
 from ..capture.traced import Uncapturable
 from ..guards.source import CallSource, attr
-from ..interpreter.frame import Frame
+from ..interpreter.frame import Frame, first_argument
 from ..interpreter.library_code import is_library, is_polyfill
 from ..interpreter.trace_context import SymbolicTraceContext
 from ..models.builtins.caches import changed_result
@@ -58,22 +59,7 @@ from . import builders, live_generators, live_iterator_code  # noqa: F401  (regi
 from .checked import Checked, run_plainly, runs_once
 from .frame_code import Emitter
 from .plain_loops import Loop, PlainLoops
-from .resume import (
-    Recipe,
-    Resumable,
-    ResumePoint,
-    TailCall,
-    behind,
-    calls_inner,
-    first_argument,
-    is_resume_code,
-    origin_code,
-    origin_of,
-    raises_at,
-    raises_instead,
-    run_to_end,
-    run_to_raise,
-)
+from .resume import Recipe, ResumePoint, TailCall, raises_instead, run_to_end, run_to_raise
 from .side_effects import replay
 
 _PY311 = sys.version_info < (3, 12)

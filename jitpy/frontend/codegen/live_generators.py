@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..bytecode.code import n_params, param_names
+from ..bytecode.resume_codes import Resumable, origin_of
 from ..interpreter.callees import builtin
-from ..interpreter.frame import Frame
+from ..interpreter.frame import Frame, first_argument
 from ..interpreter.library_code import is_polyfill
 from ..models.builtins.iteration import EnumerateIterator, RestIterator, ZipIterator
 from ..polyfills import iterators
@@ -34,7 +35,7 @@ from ..values import (
     Value,
 )
 from .frame_code import Emitter, builds, unreconstructable
-from .resume import Rebuild, Recipe, Resumable, ResumePoint, first_argument, origin_of, rebuilt, resume_code, suspended
+from .resume import Rebuild, Recipe, ResumePoint, rebuilt, resume_code, suspended
 
 #: made while compiling, kept: a point is met again with every compilation of the code around it
 _codes: dict[ResumePoint, types.CodeType] = {}

@@ -23,11 +23,11 @@ from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from bytecode.instr import InstrLocation
 
 from ..bytecode.code import CodeTable, CodeView, view_of
-from ..values import TraceContext, Value
+from ..bytecode.resume_codes import Resumable, origins, plain
 from .frame_code import assemble, slot
 
 if TYPE_CHECKING:
-    from ..interpreter.frame import Frame
+    pass
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
@@ -156,19 +156,6 @@ def suspended(code: types.CodeType, space: dict[str, Any], names: tuple[str, str
     return made
 
 
-def first_argument(frame: Frame, context: TraceContext) -> Value | None:
-    """What `super()` without arguments finds in a frame; None where it is not used."""
-    code = origin_code(frame.code)
-    if "__class__" not in code.co_freevars or not code.co_varnames:
-        return None
-    name = code.co_varnames[0]
-    found = frame.locals.get(name)
-    if found is None and name in frame.cells:
-        content = context.cell_content(frame.cells[name])
-        found = content if isinstance(content, Value) else None
-    return found or frame.locals.get("___first")
-
-
 class TailCall(tuple):
     """(function, *arguments): what the compiled code of a resume function returns instead of calling the next one.
 
@@ -230,72 +217,8 @@ hide_frames(run_to_end)
 hide_frames(run_to_raise)
 
 
-class Resumable(Exception):
-    """The place cannot be resumed (a form of code that resume functions do not support)."""
-
-
-#: resume function's code -> (original code, for each instruction its index in the original, -1, or -2 - index for the
-#: raise in its place)
-_origins: CodeTable[tuple[types.CodeType, list[int]]] = CodeTable()
 #: resume function's code -> where it goes on, and the globals by identity
 _points: CodeTable[tuple[ResumePoint, dict[int, dict[str, Any]]]] = CodeTable()
-
-
-#: resume functions' codes that run as plain Python, also where others call them
-_plain: CodeTable[bool] = CodeTable()
-
-
-def is_plain(code: types.CodeType) -> bool:
-    """Whether a resume function is not to be traced."""
-    return code in _plain
-
-
-def origin_of(code: types.CodeType, index: int) -> tuple[types.CodeType, int]:
-    """The original place of an instruction of a resume function (or the place itself)."""
-    found = _origins.get(code)
-    if found is None:
-        return code, index
-    original, places = found
-    place = places[index]
-    if place <= -2:
-        return original, -2 - place
-    if place < 0:
-        raise Resumable(f"instruction {index} of {code.co_name} is not the user's")
-    return original, place
-
-
-def origin_code(code: types.CodeType) -> types.CodeType:
-    """The original code of a resume function (or the code itself)."""
-    found = _origins.get(code)
-    return code if found is None else found[0]
-
-
-def raises_at(code: types.CodeType, index: int) -> bool:
-    """Whether an instruction of a resume function is the one that raises the exception passed to it."""
-    found = _origins.get(code)
-    return found is not None and found[1][index] <= -2
-
-
-def calls_inner(code: types.CodeType, index: int) -> bool:
-    """Whether an instruction of a resume function belongs to its call of the inner one, which the original lacks."""
-    found = _origins.get(code)
-    if found is None:
-        return False
-    places = found[1]
-    first = places.index(places[index])
-    return index > first and view_of(code).instructions[first + 1].name == "JUMP_FORWARD"  # see `_insert_inner_call`
-
-
-def behind(code: types.CodeType, index: int) -> int:
-    """The place behind an instruction: in a resume function the call of the inner one may come in between."""
-    index += 1
-    while calls_inner(code, index):
-        index += 1
-    return index
-
-
-def is_resume_code(code: types.CodeType) -> bool:
-    return code in _origins
 
 
 def start_of(code: types.CodeType) -> tuple[types.CodeType, int] | None:
@@ -384,11 +307,11 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]],
     bytecode.flags = code.co_flags & (inspect.CO_NESTED | inspect.CO_GENERATOR) | 0x03
     made = assemble(bytecode)
     made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
-    _origins.set(made, (code, places))
+    origins.set(made, (code, places))
     if not point.yields and not _raises(point):
         _points.set(made, (point, globals_by_id))
     if point.until is not None:
-        _plain.set(made, True)
+        plain.set(made, True)
     if len(view_of(made).instructions) != len(places):
         raise Resumable("the assembled code has other instructions than the original")
     return made

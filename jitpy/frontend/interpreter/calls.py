@@ -21,6 +21,7 @@ from ...marks import ALLOWED, DISABLED, original_of
 from ..arity import accepts, bodiless
 from ..breaks import GraphBreak
 from ..bytecode.code import has_own_builtins, is_readable
+from ..bytecode.resume_codes import is_plain
 from ..capture.graph_builder import (
     StructPayload,
     TracedScalar,
@@ -34,7 +35,6 @@ from ..capture.known_numbers import pin, pinned_arguments
 from ..capture.tensor_flags import count_of
 from ..capture.torch_calls.tensor_calls import is_user_op, writes
 from ..capture.torch_state import torch_state_functions
-from ..codegen.resume import is_plain
 from ..guards.guard_set import MISSING
 from ..models.builtins.modelled_types import make_modelled, original_type
 from ..models.builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part

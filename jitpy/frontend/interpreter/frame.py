@@ -11,6 +11,7 @@ import torch
 
 from ..breaks import Signal
 from ..bytecode.code import CodeView, Ins, view_of
+from ..bytecode.resume_codes import origin_code
 from ..guards.source import module_path
 from ..values import (
     CellValue,
@@ -19,6 +20,7 @@ from ..values import (
     FunctionValue,
     GeneratorValue,
     Interpreter,
+    TraceContext,
     Value,
     is_subtype,
 )
@@ -111,3 +113,16 @@ class Frame:
     def line(self) -> int:
         ins = self.instructions[max(self.ip - 1, 0)]
         return ins.line or self.code.co_firstlineno
+
+
+def first_argument(frame: Frame, context: TraceContext) -> Value | None:
+    """What `super()` without arguments finds in a frame; None where it is not used."""
+    code = origin_code(frame.code)
+    if "__class__" not in code.co_freevars or not code.co_varnames:
+        return None
+    name = code.co_varnames[0]
+    found = frame.locals.get(name)
+    if found is None and name in frame.cells:
+        content = context.cell_content(frame.cells[name])
+        found = content if isinstance(content, Value) else None
+    return found or frame.locals.get("___first")

@@ -16,7 +16,7 @@ import torch
 
 from ....ir.algebra import sympy
 from ...breaks import GraphBreak
-from ...codegen.resume import origin_code
+from ...bytecode.resume_codes import origin_code
 from ...guards.guard_set import MISSING
 from ...guards.source import attr
 from ...interpreter import attributes

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...breaks import GraphBreak, RestartAnalysis
-from ...codegen.resume import origin_code
+from ...bytecode.resume_codes import origin_code
 from ...guards.source import attr, constant, item
 from ...interpreter.callees import builtin
 from ...interpreter.frame import Frame

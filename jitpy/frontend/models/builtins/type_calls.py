@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from ...breaks import GraphBreak
-from ...codegen.resume import first_argument
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
 from ...interpreter.callees import BUILTINS, builtin
 from ...interpreter.calls import as_int, range_items
+from ...interpreter.frame import first_argument
 from ...interpreter.operators import constant_of
 from ...interpreter.subscripts import slice_of
 from ...polyfills import ORIGINALS, construct, model_of
