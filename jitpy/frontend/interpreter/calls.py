@@ -5,20 +5,18 @@ from __future__ import annotations
 import _thread
 import contextlib
 import enum
-import functools
 import inspect
 import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from ...ir.algebra import sympy
-from ...marks import ALLOWED, DISABLED, original_of
-from ..arity import accepts, bodiless
+from ..arity import bodiless
 from ..breaks import GraphBreak
 from ..bytecode.code import has_own_builtins, is_readable
 from ..bytecode.resume_codes import is_plain
@@ -28,32 +26,19 @@ from ..capture.graph_builder import (
     TracedTensor,
     Uncapturable,
     UserError,
-    is_torch_callable,
 )
 from ..capture.graph_effects import may_handle
 from ..capture.known_numbers import pin, pinned_arguments
 from ..capture.tensor_flags import count_of
 from ..capture.torch_calls.tensor_calls import is_user_op, writes
-from ..capture.torch_state import torch_state_functions
 from ..guards.guard_set import MISSING
-from ..models.builtins.modelled_types import make_modelled, original_type
 from ..models.builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
-from ..models.tensors.compiler_controls import (
-    call_marked,
-    is_allowed,
-    is_entered,
-    is_loaded,
-    substitute,
-    wrapped_for_compiler,
-)
-from ..models.tensors.torch_functions import SKIPPED, SUBSTITUTES, WRAPPERS, is_skipped
-from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, MODELLED_TYPES, ORIGINALS, POLYFILLS, give_up, is_polyfill
+from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, is_polyfill
 from ..polyfills.classes import call_type
 from ..values import (
     CONST_TYPES,
     ArrayValue,
     BoxedValue,
-    BuiltinMethodValue,
     ConstValue,
     DictValue,
     FunctionValue,
@@ -75,8 +60,7 @@ from ..values import (
     type_name,
     unsupported,
 )
-from .callees import BUILTINS, CALLS_OF, CODE_MODELS, WRAPPED, builtin
-from .constant_folding import OF_NUMBERS, PURE_TORCH, fold_deep, fold_numpy_numbers, is_pure
+from .callees import builtin, class_model_of, code_model_of, families_of
 from .frame import PUSHED, Frame
 from .wrapped_functions import function_defaults
 
@@ -290,20 +274,12 @@ def _recorded(interp: Interpreter, fn: Any, args: tuple[Any, ...], kwargs: dict[
 
 def call(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Call a Value: the result, or PUSHED when a Python function's frame was pushed."""
-    if isinstance(fn, FunctionValue):
-        return call_function(interp, fn, args, kwargs)
-    if isinstance(fn, MethodValue):
-        return call(interp, fn.func, [fn.self, *args], kwargs)
-    if isinstance(fn, BuiltinMethodValue):
-        return call_builtin(interp, fn.descriptor, [fn.self, *args], kwargs, fn)
-    if isinstance(fn, PyValue):
-        obj = interp.context.pin(fn)
-        if isinstance(obj, type):
-            return call_class(interp, fn, obj, args, kwargs)
-        return call_builtin(interp, obj, args, kwargs, fn)
-    own = CALLS_OF.get(type(fn))
-    if own is not None:
-        return own(interp, fn, args, kwargs)
+    result = fn.call(interp, args, kwargs)
+    if result is not NotImplemented:
+        return result
+    model = class_model_of(fn.cls)
+    if model is not None:
+        return model(interp, fn, args, kwargs)
     hook = interp.context.class_lookup(fn.cls, "__call__")
     if isinstance(hook, types.FunctionType):
         return call(interp, interp.context.const_object(hook), [fn, *args], kwargs)
@@ -331,101 +307,25 @@ def _plain_sequence(value: Value) -> Value:
     return value
 
 
-def check_arguments(fn: Value, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
-    """Leave it to C to refuse arguments of a number or with names that it does not take."""
-    if not accepts(obj, len(args), tuple(kwargs)):
-        raise GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")
-
-
-def call_builtin(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
-    """Call a C function, a method descriptor, or an opaque callable."""
-    if args and isinstance(obj, _C_METHODS) and obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
-        if obj.__name__ not in _LOOKS_AT_CLASSES:
-            args = [whole_plain_part(interp, arg) for arg in args]
-    elif args and isinstance(obj, _C_METHODS) and obj.__objclass__ in (list, tuple) and obj.__name__ in _READS_ITEMS:
-        rest = args[1:]
-        args = [_plain_sequence(args[0]), *(map(_plain_sequence, rest) if obj.__name__ in _OF_TWO else rest)]
-    try:
-        handler = BUILTINS.get(obj)
-    except TypeError:
-        handler = None
-    if args and not kwargs and isinstance(obj, types.BuiltinFunctionType) and obj in OF_NUMBERS:
-        folded = fold_numpy_numbers(interp, obj, args)
-        if folded is not None:
-            return folded
-    if handler is not None:
-        check_arguments(fn, obj, args, kwargs)
-        return handler(interp, args, kwargs)
-    return _call_opaque(interp, obj, args, kwargs, fn)
-
-
-def _call_opaque(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
-    context = interp.context
-    try:
-        hashable = hash(obj) is not None
-    except TypeError:
-        hashable = False
-    if hashable:
-        if obj in DISABLED:
-            raise GraphBreak("disabled", fn.describe())
-        body = substitute(obj) if is_loaded() else None
-        if body is not None:
-            return call(interp, context.const_object(body), args, kwargs)
-        state = torch_state_functions.get(obj)
-        if state is not None:
-            with recording(interp, fn.describe()):
-                payload = state(interp.builder, tuple(to_payload(interp, a) for a in args),
-                                {k: to_payload(interp, v) for k, v in kwargs.items()})
-            return from_payload(interp, payload)
-    original = original_of(obj)
-    if original is not None:
-        return call(interp, context.const_object(original), args, kwargs)
-    if is_pure(obj, args):
-        folded = fold_deep(interp, obj, args, kwargs)
-        if folded is not None:
-            return folded
-    if hashable:
-        polyfill = POLYFILLS.get(obj)
-        if polyfill is not None:
-            check_arguments(fn, obj, args, kwargs)
-            return call(interp, context.const_object(polyfill), args, kwargs)
-    if is_user_op(obj):
-        from ..models.tensors.registered_operators import call_operator
-
-        return call_operator(interp, obj, args, kwargs)
-    if isinstance(obj, torch._ops.HigherOrderOperator):
-        raise GraphBreak("higher_order", str(obj))
-    if is_torch_callable(obj) or hashable and (obj in ALLOWED or is_allowed(obj)):
-        return record(interp, obj, args, kwargs)
-    if isinstance(obj, types.MethodDescriptorType | types.WrapperDescriptorType) and args:
-        slot = wrapper_call(interp, obj, args, kwargs)
-        if slot is not None:
-            return slot
-    hook = context.class_lookup(type(obj), "__call__")
-    if isinstance(hook, types.FunctionType):
-        return call(interp, context.const_object(hook), [fn, *args], kwargs)
-    if isinstance(obj, functools._lru_cache_wrapper):  # type: ignore[attr-defined]
-        from ..models.builtins.caches import call_cached
-
-        return call_cached(interp, fn, args, kwargs)  # type: ignore[arg-type]
-    if getattr(obj, "__name__", "") == "__call__" and args and isinstance(args[0], PyValue) and \
-            isinstance(args[0].obj, torch.jit.ScriptFunction):
-        fn, obj, args = args[0], args[0].obj, args[1:]  # `ScriptFunction.__call__`, which tools wrap
-    if isinstance(obj, torch.jit.ScriptFunction):
-        from ..models.tensors.scripted import call_scripted
-
-        return call_scripted(interp, fn, args, kwargs)  # type: ignore[arg-type]
-    drawing = _model_of_generator(obj) if hashable else None
-    if drawing is not None:
-        return drawing(interp, args, kwargs)
+def call_object(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
+    """Call a C function, a method descriptor, a class, or an opaque callable; `fn` is its Value."""
+    if args and isinstance(obj, _C_METHODS):
+        if obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
+            if obj.__name__ not in _LOOKS_AT_CLASSES:
+                args = [whole_plain_part(interp, arg) for arg in args]
+        elif obj.__objclass__ in (list, tuple) and obj.__name__ in _READS_ITEMS:
+            rest = args[1:]
+            args = [_plain_sequence(args[0]), *(map(_plain_sequence, rest) if obj.__name__ in _OF_TWO else rest)]
+    for family in families_of(obj):
+        found = family.find(obj)
+        if found is not None:
+            result = family.call(interp, fn, obj, found, args, kwargs)
+            if result is not NotImplemented:
+                return result
+    if isinstance(obj, type):
+        return instantiate(interp, fn, obj, args, kwargs)  # type: ignore[arg-type]
     owner = getattr(obj, "__objclass__", None) or type(getattr(obj, "__self__", None))
     raise GraphBreak("lock" if owner in _LOCKS else "unsupported_call", fn.describe())
-
-
-def _model_of_generator(obj: Any) -> Callable[[Interpreter, list[Value], dict[str, Value]], Any] | None:
-    from ..models.builtins.draws import late_model
-
-    return late_model(obj)
 
 
 _LOCKS = (_thread.LockType, _thread.RLock)
@@ -438,53 +338,6 @@ def _bind(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
         raise GraphBreak("unsupported_call", "function.__get__")
     is_none = isinstance(args[1], ConstValue) and args[1].value is None
     return args[0] if is_none else MethodValue(args[0], args[1])
-
-
-def wrapper_call(interp: Interpreter, descriptor: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """A C slot wrapper or method called on a value: the operators' models answer (`dict.__getitem__(d, k)`)."""
-    from .subscripts import SLOT_WRAPPERS
-
-    fallback = SLOT_WRAPPERS.get(descriptor.__name__)
-    if fallback is None or kwargs or not accepts(descriptor, len(args), ()) or \
-            len(args) == 3 and descriptor.__name__ in ("__pow__", "__rpow__"):
-        return None
-    owner = descriptor.__objclass__
-    if not issubclass(args[0].cls, owner):
-        return None
-    return fallback(interp, owner, *args)
-
-
-def call_class(interp: Interpreter, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """`cls(...)`."""
-    context = interp.context
-    handler = BUILTINS.get(cls)
-    if handler is not None:
-        check_arguments(fn, cls, args, kwargs)
-        folded = fold_numpy_numbers(interp, cls, args) if not kwargs and cls in OF_NUMBERS else None
-        return handler(interp, args, kwargs) if folded is None else folded
-    if cls in PURE_TORCH:
-        folded = fold_deep(interp, cls, args, kwargs)
-        if folded is not None:
-            return folded
-    meta = type(cls)
-    meta_call = context.class_lookup(meta, "__call__")
-    if isinstance(meta_call, type):  # `TypedDict` classes make dicts
-        return call(interp, context.const_object(meta_call), args, kwargs)
-    if isinstance(meta_call, types.FunctionType):
-        raw = _enum_member(interp, cls, args, kwargs) if meta_call is enum.EnumMeta.__call__ else None
-        if raw is not None:
-            return raw
-        return call(interp, context.const_object(meta_call), [fn, *args], kwargs)
-    drawing = _model_of_generator(cls)
-    if drawing is not None:
-        return drawing(interp, args, kwargs)
-    cls = original_type(cls) or cls
-    if cls in MODELLED_TYPES:
-        return make_modelled(interp, cls, args, kwargs)
-    body = POLYFILLS.get(cls)
-    if body is not None:
-        return call(interp, context.const_object(body), args, kwargs)
-    return instantiate(interp, fn, cls, args, kwargs)
 
 
 def _enum_member(interp: Interpreter, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
@@ -548,80 +401,22 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def call_function(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """Inline a Python function: push its frame."""
-    code = fn.code
+    """Call a Python function: its model answers, or its frame is pushed."""
     real = fn.known
     if real is not None:
-        if fn.pin is not None and (original_of(real) is not None or any(real in known for known in _BY_IDENTITY)):
-            real = fn.real
-        original = original_of(real)
-        if original is not None:
-            return call(interp, interp.context.const_object(original), args, kwargs)
-        if real in DISABLED:
-            raise GraphBreak("disabled", fn.describe())
-        if is_loaded():
-            marked = call_marked(interp, fn, real, args, kwargs)
-            if marked is not NotImplemented:
-                return marked
-        handler = BUILTINS.get(real)
-        if handler is not None:
-            check_arguments(fn, real, args, kwargs)
-            return handler(interp, args, kwargs)
-        state = torch_state_functions.get(real)
-        if state is not None:
-            with recording(interp, fn.describe()):
-                payload = state(interp.builder, tuple(to_payload(interp, a) for a in args),
-                                {k: to_payload(interp, v) for k, v in kwargs.items()})
-            return from_payload(interp, payload)
-        if real in POLYFILLS:
-            return call(interp, interp.context.const_object(POLYFILLS[real]), args, kwargs)
-        if real in ALLOWED:
-            return record(interp, real, args, kwargs)
-        if is_torch_callable(real):
-            return record(interp, real, args, kwargs)
-        wrapped = WRAPPED.get(id(code))
-        if wrapped is not None:
-            return wrapped(interp, fn, args, kwargs)
-        variable = wrapped_for_compiler(real)
-        if variable is not None:
-            return call(interp, _wrapped_by(interp, fn, variable), args, kwargs)
-        if id(code) in SKIPPED:
-            raise GraphBreak("skipped", f"{fn.qualname}: {SKIPPED[id(code)]}")
-        if real in SUBSTITUTES:
-            return call(interp, interp.context.const_object(SUBSTITUTES[real]), args, kwargs)
-        if real.__module__ and is_skipped(real.__module__) and not is_entered(real):
-            raise GraphBreak("skipped", f"{real.__module__}.{fn.qualname}")
-    model = CODE_MODELS.get(id(code)) if fn.closure else None
-    if model is not None:
-        return model(interp, fn, args, kwargs)
-    if code.co_flags & _ASYNC:
-        raise GraphBreak("async", fn.describe())
-    return _enter(interp, fn, args, kwargs)
-
-
-#: what is to be done instead of tracing a function, by the function
-_BY_IDENTITY: tuple[Any, ...] = (DISABLED, BUILTINS, torch_state_functions, POLYFILLS, ALLOWED, SUBSTITUTES)
-
-
-def _call_wrapped(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """A call of one of torch's closures around a function: see `torch_functions.WRAPPERS`."""
-    variable, body = WRAPPERS[id(fn.code)]
-    inner = _wrapped_by(interp, fn, variable)
-    if body is None:
-        return call(interp, inner, args, kwargs)
-    return call(interp, interp.context.const_object(body), [inner, *args], kwargs)
-
-
-def _wrapped_by(interp: Interpreter, fn: FunctionValue, variable: str) -> Value:
-    """The function that a closure calls by the name of one of its free variables."""
-    assert fn.closure is not None
-    inner = interp.context.cell_content(fn.closure[fn.code.co_freevars.index(variable)])
-    assert isinstance(inner, Value)
-    return inner
-
-
-for _code in WRAPPERS:
-    WRAPPED.setdefault(_code, _call_wrapped)
+        for family in families_of(real):
+            found = family.find(real)
+            if found is not None:
+                if family.is_exact:
+                    fn.settle()
+                result = family.call(interp, fn, real, found, args, kwargs)
+                if result is not NotImplemented:
+                    return result
+    elif fn.closure:
+        model = code_model_of(id(fn.code))
+        if model is not None:
+            return model(interp, fn, args, kwargs)
+    return inline(interp, fn, args, kwargs)
 
 
 def inline_library(interp: Interpreter, function: types.FunctionType, args: list[Value],
@@ -629,10 +424,13 @@ def inline_library(interp: Interpreter, function: types.FunctionType, args: list
     """Trace the Python code of a library function that has a model, in a case that the model leaves to it."""
     fn = interp.context.const_object(function)
     assert isinstance(fn, FunctionValue)
-    return _enter(interp, fn, args, kwargs)
+    return inline(interp, fn, args, kwargs)
 
 
-def _enter(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def inline(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """Push the frame of a Python function, or make its generator."""
+    if fn.code.co_flags & _ASYNC:
+        raise GraphBreak("async", fn.describe())
     if is_plain(fn.code):
         raise GraphBreak("plain_loop", fn.code.co_name)
     frame = make_frame(interp, fn, args, kwargs)

@@ -30,15 +30,22 @@ from ..values import (
 )
 from .operator_methods import ASKED, method_of_program
 
+#: modules of C functions that may look at more of their arguments than constants show
+_OF_CONSTANTS_ONLY = frozenset(("math", "cmath", "_operator", "_struct", "_bisect"))
 
-def is_pure(obj: Any, args: list[Value]) -> bool:
+
+def takes_constants_only(obj: Any) -> bool:
+    """Whether a pure function is evaluated on constants only, not on containers of them."""
+    return isinstance(obj, types.BuiltinFunctionType) and obj.__module__ in _OF_CONSTANTS_ONLY
+
+
+def is_pure(obj: Any) -> bool:
     """Whether a C function of constants may be evaluated while tracing."""
     if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return obj.__objclass__ in _PURE_CLASSES and obj not in _ITERATOR_METHODS
     if isinstance(obj, types.BuiltinFunctionType):
-        module = getattr(obj, "__module__", None)
-        if module in ("math", "cmath", "_operator", "_struct", "_bisect"):
-            return all(isinstance(a, ConstValue) for a in args)
+        if obj.__module__ in _OF_CONSTANTS_ONLY:
+            return True
         owner = obj.__self__
         if isinstance(owner, type):
             return owner in _PURE_CLASSES or obj in PURE_TORCH

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,12 +26,12 @@ from ..values import (
     ConstValue,
     ExceptionValue,
     GeneratorValue,
-    PyValue,
     ScalarValue,
     TraceContext,
     Value,
 )
 from . import attributes, calls, hash_keys, operators, subscripts
+from .callees import is_looking, keep_callers
 from .frame import PUSHED, Frame, TracedException
 from .library_code import is_library, is_polyfill, stands_for_c
 
@@ -153,9 +152,8 @@ class SymbolicInterpreter:
                     if pinned[0] == self.step:
                         frame.stack[:] = pinned[1]
                     cause = self.forced[self.step]
-                    # a later finding forced the break: it did not know that the call looks at its callers
-                    cause.tail = cause.tail or len(frames) > 1 and any(
-                        isinstance(value, PyValue) and value.obj is warnings.warn for value in frame.stack)
+                    if any(map(is_looking, frame.stack)):  # a later finding forced the break, and did not know
+                        keep_callers(self, cause)
                     for source, kind, arg in cause.guards:
                         if kind == "class":
                             context.guard_class_like(arg)
@@ -346,6 +344,8 @@ class SymbolicInterpreter:
     # -- the data model -------------------------------------------------------------------------------------
 
     call = calls.call
+    call_function = calls.call_function
+    call_object = calls.call_object
     record = calls.record
     recording = calls.recording
     to_payload = calls.to_payload

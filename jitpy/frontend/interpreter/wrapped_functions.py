@@ -7,7 +7,16 @@ import weakref
 from typing import Any
 
 from ..guards.source import ConstSource, Source, attr, index, item
-from ..values import BuiltinMethodValue, ConstValue, DictValue, FunctionValue, PyValue, TraceContext, Value
+from ..values import (
+    BuiltinMethodValue,
+    ConstValue,
+    DictValue,
+    FunctionValue,
+    Interpreter,
+    PyValue,
+    TraceContext,
+    Value,
+)
 
 
 def wrap_function(context: TraceContext, obj: types.FunctionType, source: Source) -> FunctionValue:
@@ -79,6 +88,14 @@ def _guard_defaults(context: TraceContext, value: FunctionValue, real: types.Fun
             context.guard(attr(source, name), "id", None)
         else:
             context.guard(attr(source, name), fact, len(found) if fact == "len" else tuple(found))
+
+
+def closed_over(interp: Interpreter, fn: FunctionValue, variable: str) -> Value:
+    """What a function's closure has under the name of one of its free variables."""
+    assert fn.closure is not None
+    content = interp.context.cell_content(interp.context.force(fn.closure[fn.code.co_freevars.index(variable)]))
+    assert isinstance(content, Value)
+    return content
 
 
 def is_bound_to_instance(obj: Any) -> bool:

@@ -10,6 +10,7 @@ import importlib
 from ..values import IS_CAPTURED
 
 _MODULES = (
+    "families",
     "user_marks",
     "builtins.clocks",
     "builtins.context_variables",
@@ -24,6 +25,7 @@ _MODULES = (
     "tensors.autograd_functions",
     "tensors.backward_calls",
     "tensors.checkpoints",
+    "tensors.compiler_controls",
     "tensors.functional_gradients",
     "tensors.higher_order",
     "tensors.inference_mode",
@@ -34,6 +36,7 @@ _MODULES = (
     "tensors.scan_loops",
     "tensors.size_checks",
     "tensors.tensor_hooks",
+    "tensors.torch_functions",
     "tensors.transforms",
 )
 

@@ -27,7 +27,6 @@ from .function import (
     FunctionValue,
     MethodValue,
     SuperValue,
-    TransformValue,
     WrittenFunctionValue,
 )
 from .hook_number import HookNumberValue, has_hook_numbers
@@ -91,7 +90,6 @@ __all__ = [
     "TRUE",
     "TensorValue",
     "TracebackValue",
-    "TransformValue",
     "TupleValue",
     "UNBOUND",
     "UnreadTuple",

@@ -94,6 +94,8 @@ class Interpreter(Protocol):
 
     # calls
     def call(self, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Any: ...
+    def call_function(self, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Any: ...
+    def call_object(self, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any: ...
     def call_sync(self, fn: Value, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value: ...
     def finish_sync(self, result: Any) -> Value: ...
     def record(self, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value: ...
@@ -166,6 +168,17 @@ class Value:
     def unpacked(self, interp: Interpreter, item: Callable[[Value], Any]) -> Any:
         """A real tuple, list or dict with `item(value)` for each item; None for other types."""
         return None
+
+    # calls
+
+    @property
+    def called(self) -> Any:
+        """The real callable that a call reaches, or None."""
+        return None
+
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """`self(*args, **kwargs)`; NotImplemented for a kind whose class answers, with `__call__`."""
+        return NotImplemented
 
 
 class NullValue(Value):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source
-from .base import Missing, Value
+from .base import Interpreter, Missing, Value
 from .dict import DictValue
 
 
@@ -78,6 +78,13 @@ class FunctionValue(Value):
     def describe(self) -> str:
         return f"{self.qualname}()"
 
+    @property
+    def called(self) -> Any:
+        return self.known
+
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return interp.call_function(self, args, kwargs)
+
 
 class WrittenFunctionValue(FunctionValue):
     """A function that the library wrote for a class: the one that is there at run time is written anew."""
@@ -102,6 +109,13 @@ class MethodValue(Value):
     def describe(self) -> str:
         return self.func.describe()
 
+    @property
+    def called(self) -> Any:
+        return self.func.called
+
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return self.func.call(interp, [self.self, *args], kwargs)
+
 
 class BuiltinMethodValue(Value):
     """A C method descriptor bound to a value, e.g. `some_list.append`."""
@@ -120,24 +134,12 @@ class BuiltinMethodValue(Value):
     def describe(self) -> str:
         return getattr(self.descriptor, "__qualname__", repr(self.descriptor))
 
+    @property
+    def called(self) -> Any:
+        return self.descriptor
 
-class TransformValue(Value):
-    """What `torch.func.vmap(func)` and its like return: `transform(func, **options)`."""
-
-    __slots__ = ("func", "options", "transform")
-    cls = types.FunctionType
-
-    def __init__(self, transform: Any, func: Value, options: dict[str, Any]) -> None:
-        self.source = None
-        self.transform = transform
-        self.func = func
-        self.options = options
-
-    def children(self) -> Iterable[Any]:
-        return (self.func,)
-
-    def describe(self) -> str:
-        return f"torch.func.{self.transform.__name__}({self.func.describe()})"
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return interp.call_object(self.descriptor, [self.self, *args], kwargs, self)
 
 
 class SuperValue(Value):

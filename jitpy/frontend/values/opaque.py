@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..guards.source import Source
-from .base import Value
+from .base import Interpreter, Value
 
 
 class PyValue(Value):
@@ -29,6 +29,13 @@ class PyValue(Value):
         name = getattr(self.obj, "__qualname__", None) or getattr(self.obj, "__name__", None) or type(self.obj).__name__
         module = getattr(self.obj, "__module__", None)
         return f"{module}.{name}" if isinstance(module, str) else str(name)
+
+    @property
+    def called(self) -> Any:
+        return self.obj
+
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return interp.call_object(interp.context.pin(self), args, kwargs, self)
 
 
 class UnreadTuple(PyValue):

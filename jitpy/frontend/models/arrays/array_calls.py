@@ -18,7 +18,7 @@ import torch
 
 from ...breaks import GraphBreak
 from ...guards.source import constant
-from ...interpreter.callees import BUILTINS
+from ...interpreter.callees import builtin
 from ...interpreter.calls import as_int
 from ...interpreter.constant_folding import NotConstant, deep_constant
 from ...interpreter.frame import TracedException
@@ -497,14 +497,14 @@ _FOLDED = (np.linspace, np.eye, np.identity, np.arange, np.zeros, np.ones, np.fu
 def _register() -> None:
     for name, entry in FUNCTIONS.items():
         function = operator.attrgetter(name)(np)
-        BUILTINS[function] = _handler(function, entry)
+        builtin(function)(_handler(function, entry))
     for name, entry in METHODS.items():
         for owner in (owner for owner in (np.ndarray, np.generic) if hasattr(owner, name)):
-            BUILTINS[getattr(owner, name)] = _handler(getattr(owner, name), entry)
+            builtin(getattr(owner, name))(_handler(getattr(owner, name), entry))
     for name in UFUNCS:
-        BUILTINS[getattr(np, name)] = _ufunc_handler(getattr(np, name))
+        builtin(getattr(np, name))(_ufunc_handler(getattr(np, name)))
     for function in _FOLDED:
-        BUILTINS[function] = _folding(function)
+        builtin(function)(_folding(function))
 
 
 _register()

@@ -9,7 +9,7 @@ import torch
 
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.callees import builtin, handler_of
 from ...interpreter.operators import sym
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, Counterpart
@@ -215,7 +215,7 @@ def number_of(interp: Interpreter, array: ArrayValue) -> Value:
 def load_attr(interp: Interpreter, array: ArrayValue, name: str) -> Value:
     """`array.name`."""
     found = interp.context.class_lookup(array.cls, name)
-    if found in BUILTINS:
+    if handler_of(found) is not None:
         return BuiltinMethodValue(found, array)
     spec, itemsize = array.traced.spec, array.dtype.itemsize
     if name == "__class__":
@@ -349,7 +349,7 @@ def _is_on_cpu(interp: Interpreter, device: Value) -> bool:
 
 def _converting(function: Any) -> Any:
     """`np.array` and its like, which take tensors too."""
-    inner = BUILTINS[function]
+    inner = handler_of(function)
 
     def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         if args and isinstance(args[0], TensorValue):
@@ -361,7 +361,7 @@ def _converting(function: Any) -> Any:
 
 def _making(function: Any, value: Any) -> Any:
     """`np.zeros` and its like with sizes that are symbols; `value` None takes the second argument."""
-    inner = BUILTINS[function]
+    inner = handler_of(function)
     place = 1 if value is not None else 2
 
     def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
@@ -440,23 +440,24 @@ def _absolute(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) 
 
 def _register() -> None:
     function: Any
-    BUILTINS[torch.tensor] = _constructor(torch.tensor, copies=True)
-    BUILTINS[torch.as_tensor] = _constructor(torch.as_tensor)
-    BUILTINS[torch.asarray] = _constructor(torch.asarray, shares_numbers=False)
+    builtin(torch.tensor)(_constructor(torch.tensor, copies=True))
+    builtin(torch.as_tensor)(_constructor(torch.as_tensor))
+    builtin(torch.asarray)(_constructor(torch.asarray, shares_numbers=False))
     for function in (np.array, np.asarray, np.asanyarray, np.ascontiguousarray):
-        BUILTINS[function] = _converting(function)
+        builtin(function)(_converting(function))
     for function, value in ((np.zeros, 0), (np.ones, 1), (np.full, None)):
-        BUILTINS[function] = _making(function, value)
+        builtin(function)(_making(function, value))
     for function, value in ((np.zeros_like, 0), (np.ones_like, 1), (np.full_like, None)):
-        BUILTINS[function] = _like(value)
-    BUILTINS[np.arange] = _arange
+        builtin(function)(_like(value))
+    builtin(np.arange)(_arange)
     for owner in (np.ndarray, np.generic):
-        BUILTINS[owner.item], BUILTINS[owner.tolist] = _item, _tolist
-    BUILTINS[np.ndarray.fill] = _fill
+        builtin(owner.item)(_item)
+        builtin(owner.tolist)(_tolist)
+    builtin(np.ndarray.fill)(_fill)
     for dtype in TORCH_DTYPES:
-        BUILTINS[dtype.type] = _scalar_type(dtype.type)
-        BUILTINS[dtype.type.__abs__] = _absolute
-    BUILTINS[np.ndarray.__abs__] = _absolute
+        builtin(dtype.type)(_scalar_type(dtype.type))
+        builtin(dtype.type.__abs__)(_absolute)
+    builtin(np.ndarray.__abs__)(_absolute)
 
 
 # -- code -----------------------------------------------------------------------------------------------------
@@ -481,7 +482,7 @@ def _advanced(array: Any, count: int) -> Any:
     return iterator
 
 
-_fold_arange = BUILTINS[np.arange]
+_fold_arange = handler_of(np.arange)
 _register()
 
 __all__ = ["get_item", "iterate", "length", "load_attr", "number_of", "operate", "set_item"]

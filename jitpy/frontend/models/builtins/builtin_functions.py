@@ -21,7 +21,7 @@ from ...guards.guard_set import MISSING
 from ...guards.source import attr
 from ...interpreter import attributes
 from ...interpreter.attributes import object_getattribute
-from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.callees import builtin
 from ...interpreter.calls import as_int, inline_library, number_value, own_methods
 from ...interpreter.constant_folding import fold, fold_deep
 from ...interpreter.frame import Frame, TracedException
@@ -392,7 +392,7 @@ def _folding(function: Any) -> Any:
 
 
 for _function in (ord, chr, bin, hex, oct, ascii):
-    BUILTINS[_function] = _folding(_function)
+    builtin(_function)(_folding(_function))
 
 
 #: what functions of `math` ask of numbers
@@ -434,7 +434,7 @@ def _math(function: Any) -> Any:
 
 for _function in vars(math).values():
     if isinstance(_function, types.BuiltinFunctionType):
-        BUILTINS[_function] = _math(_function)
+        builtin(_function)(_math(_function))
 
 
 def _extremum(symbol: str, body_name: str) -> Any:
@@ -461,8 +461,8 @@ def _extremum(symbol: str, body_name: str) -> Any:
     return handler
 
 
-BUILTINS[max] = _extremum(">", "max")
-BUILTINS[min] = _extremum("<", "min")
+builtin(max)(_extremum(">", "max"))
+builtin(min)(_extremum("<", "min"))
 
 
 # -- iteration ----------------------------------------------------------------------------------------------
@@ -625,14 +625,13 @@ def _binary_function(name: str, inplace: bool) -> Any:
 
 
 for _name_, (_function, _dunder, _reflected, _inplace) in BINARY.items():
-    BUILTINS[_function] = _binary_function(_name_, False)
-    BUILTINS[getattr(operator, _inplace)] = _binary_function(_name_, True)
+    builtin(_function)(_binary_function(_name_, False))
+    builtin(getattr(operator, _inplace))(_binary_function(_name_, True))
 for _symbol, (_function, _dunder, _reflected) in COMPARE.items():
-    BUILTINS[_function] = (lambda symbol: lambda interp, args,
-                           kwargs: interp.compare(symbol, args[0], args[1]))(_symbol)
+    builtin(_function)((lambda symbol: lambda interp, args, kwargs: interp.compare(symbol, args[0], args[1]))(_symbol))
 for _name_, (_function, _dunder) in UNARY.items():
-    BUILTINS[_function] = (lambda name: lambda interp, args, kwargs: interp.unary(name, args[0]))(_name_)
-BUILTINS[operator.abs] = builtin_abs
+    builtin(_function)((lambda name: lambda interp, args, kwargs: interp.unary(name, args[0]))(_name_))
+builtin(operator.abs)(builtin_abs)
 
 
 @builtin(operator.getitem)

@@ -36,7 +36,7 @@ from .... import logs
 from ....runtime.lifetimes import held
 from ...breaks import GraphBreak
 from ...guards.source import ConstSource, GlobalsSource, Source
-from ...interpreter.callees import builtin
+from ...interpreter.callees import builtin, calls_of
 from ...interpreter.frame import TracedException
 from ...interpreter.hash_keys import hashed_fields
 from ...interpreter.plain_classes import compares_by_program
@@ -74,7 +74,8 @@ class _Trace:
 _TRACES: weakref.WeakKeyDictionary[Interpreter, _Trace] = weakref.WeakKeyDictionary()
 
 
-def call_cached(interp: Interpreter, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+@calls_of(functools._lru_cache_wrapper)  # type: ignore[attr-defined]
+def _call_cached(interp: Interpreter, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`fn(*args, **kwargs)` for a function under `lru_cache`."""
     wrapper = interp.context.pin(fn)
     source = fn.source or ConstSource(held(wrapper), fn.describe())

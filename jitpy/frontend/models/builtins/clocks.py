@@ -12,7 +12,7 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, make, new_source, number_input
 from ...guards.source import constant
-from ...interpreter.callees import BUILTINS
+from ...interpreter.callees import builtin
 from ...values import Interpreter, PyValue, Value, const
 
 Args = list[Value]
@@ -44,7 +44,7 @@ def _clock(function: Callable[..., Any], name: str, read: Callable[..., Any] | N
             raise GraphBreak("unsupported_call", f"{name} in a callback")
         return _read(interp, read or function, late)
 
-    BUILTINS[function] = handler
+    builtin(function)(handler)
 
 
 for _name in ("time", "perf_counter", "monotonic", "process_time", "thread_time"):
@@ -56,7 +56,7 @@ def _number_of_thread(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return _read(interp, threading.get_ident, late=False)
 
 
-BUILTINS[threading.get_ident] = _number_of_thread
+builtin(threading.get_ident)(_number_of_thread)
 
 
 def _of_any_call(function: Callable[..., Any], name: str) -> None:
@@ -67,7 +67,7 @@ def _of_any_call(function: Callable[..., Any], name: str) -> None:
             raise GraphBreak("unsupported_call", f"{name} with arguments")
         return _read(interp, function, late=False)
 
-    BUILTINS[function] = handler
+    builtin(function)(handler)
 
 
 _of_any_call(uuid.uuid4, "uuid.uuid4")
@@ -96,7 +96,7 @@ def _fact(function: Callable[[], Any], name: str) -> None:
         interp.context.guard(constant(function, name), "python", Answers(answer))
         return const(answer)
 
-    BUILTINS[function] = handler
+    builtin(function)(handler)
 
 
 for _name in ("getpid", "getppid", "cpu_count", "getcwd"):

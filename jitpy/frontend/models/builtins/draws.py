@@ -23,7 +23,7 @@ from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, example, frozen, is_constant, is_loadable, make, new_source, number_input
 from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
-from ...interpreter.callees import BUILTINS
+from ...interpreter.callees import CLASS, METHOD, OBJECT, builtin, family, handler_of
 from ...values import (
     IS_CAPTURED,
     NONE,
@@ -159,7 +159,7 @@ def _model(owner: type, name: str, bounds: _Bounds | None = None) -> None:
             known = bounds([v.value for v in args[1:]])  # type: ignore[union-attr]
         return draw(interp, what, function, args, kwargs, known)
 
-    BUILTINS[method] = handler
+    builtin(method)(handler)
 
 
 def _unit(args: list[Any]) -> tuple[Any, Any]:
@@ -201,7 +201,7 @@ def _shuffle(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
-BUILTINS[random.Random.shuffle] = _shuffle
+builtin(random.Random.shuffle)(_shuffle)
 
 def _made_by(function: Callable[..., Any], what: str) -> Callable[[Interpreter, Args, Kwargs], Any]:
     """The model of what makes a generator: compiled code makes one at each call."""
@@ -222,7 +222,7 @@ def _made_by(function: Callable[..., Any], what: str) -> Callable[[Interpreter, 
     return handler
 
 
-BUILTINS[random.Random] = _made_by(random.Random, "random.Random")
+builtin(random.Random)(_made_by(random.Random, "random.Random"))
 
 #: methods of numpy's generators
 _OF_NUMPY = ("beta", "binomial", "bytes", "chisquare", "choice", "dirichlet", "exponential", "f", "gamma", "geometric",
@@ -239,9 +239,9 @@ def _know_numpy(module: types.ModuleType) -> None:
         _GENERATORS.add(owner)
         for name in _OF_NUMPY:
             _model(owner, name)
-    BUILTINS[module.seed] = _seed_numpy
+    builtin(module.seed)(_seed_numpy)
     for maker in (module.default_rng, module.RandomState):
-        BUILTINS[maker] = _made_by(maker, f"numpy.random.{maker.__name__}")
+        builtin(maker)(_made_by(maker, f"numpy.random.{maker.__name__}"))
 
 
 def _seed_numpy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
@@ -252,10 +252,15 @@ def _seed_numpy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return draw(interp, "numpy.random.seed", Method("seed"), [interp.context.const_object(generator), *args], kwargs)
 
 
-def late_model(function: Any) -> Callable[[Interpreter, Args, Kwargs], Any] | None:
+def _late_model(function: Any) -> Callable[[Interpreter, Args, Kwargs], Any] | None:
     """The model of a numpy generator or one of its methods, whose module a program imports when it needs it."""
     module = sys.modules.get("numpy.random")
     if module is None or not IS_CAPTURED:
         return None
     _know_numpy(module)
-    return BUILTINS.get(function)
+    return handler_of(function)
+
+
+@family("late", _late_model, METHOD, CLASS, OBJECT)
+def _call_late(interp: Interpreter, fn: Value, obj: Any, found: Any, args: Args, kwargs: Kwargs) -> Any:
+    return found(interp, args, kwargs)

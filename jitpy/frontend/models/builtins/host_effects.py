@@ -18,7 +18,7 @@ import torch
 from ...breaks import GraphBreak, RestartAnalysis
 from ...bytecode.resume_codes import origin_code
 from ...guards.source import attr, constant, item
-from ...interpreter.callees import builtin
+from ...interpreter.callees import builtin, looks_at_callers
 from ...interpreter.frame import Frame
 from ...interpreter.library_code import stands_for_c
 from ...values import (
@@ -168,12 +168,6 @@ def caller(interp: Interpreter, level: int, hidden: str = "") -> Frame | int:
     return frames[-level] if level <= len(frames) else level - len(frames)
 
 
-def wants_frames(interp: Interpreter) -> bool:
-    """Whether a function that looks at its callers has to run where frames stand for them: inlined calls have none,
-    unless plain Python goes on from there."""
-    return len(interp.frames) > 1
-
-
 def is_changed(interp: Interpreter, module: types.ModuleType, *names: str) -> bool:
     """Whether the traced program has changed a module's attributes (any of them, or those named)."""
     return any(not names or key in names for key, _ in interp.context.module_dict(module).log)
@@ -248,7 +242,7 @@ def _log(interp: Interpreter, name: str, logger: Value, level: int, args: Args, 
     enabled = _is_enabled(interp, logger, level)
     if enabled is False:
         return NONE
-    refused = GraphBreak("skipped", f"logging.Logger.{name}", tail=wants_frames(interp))
+    refused = GraphBreak("skipped", f"logging.Logger.{name}")
     above = kwargs.get("stacklevel", const(1))
     if not enabled or not args or not isinstance(above, ConstValue) or type(above.value) is not int or \
             kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or is_changed(interp, sys, "stderr"):  # type: ignore
@@ -258,7 +252,7 @@ def _log(interp: Interpreter, name: str, logger: Value, level: int, args: Args, 
         raise refused
     assert isinstance(logger, ObjectValue)
     interp.context.guard(logger.source, "python", _writes_only)
-    later = GraphBreak("skipped", f"logging.Logger.{name}, whose way is changed later", tail=wants_frames(interp))
+    later = GraphBreak("skipped", f"logging.Logger.{name}, whose way is changed later")
     goes_through(interp, _way_of(logger.real), later)
     where = [const(place.code.co_filename), const(place.line()), const(origin_code(place.code).co_name)]
     note(interp, _log_at, [logger, const(level), *where, freeze(interp, args[0]), freeze(interp, TupleValue(args[1:]))])
@@ -273,15 +267,17 @@ def _log_at(logger: logging.Logger, level: int, filename: str, line: int, functi
 
 def _log_method(name: str, level: int) -> None:
     @builtin(getattr(logging.Logger, name))
+    @looks_at_callers(getattr(logging.Logger, name))
     def log(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not args:
             raise GraphBreak("skipped", f"logging.Logger.{name}")
         return _log(interp, name, args[0], level, args[1:], kwargs)
 
     @builtin(getattr(logging, name))
+    @looks_at_callers(getattr(logging, name))
     def log_to_root(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if not _has_handlers(logging.root):  # it would make one
-            raise GraphBreak("skipped", f"logging.{name}", tail=wants_frames(interp))
+            raise GraphBreak("skipped", f"logging.{name}")
         source = constant(logging.root, "logging.root")
         interp.context.guard(source, "python", _has_handlers)
         return _log(interp, name, interp.context.wrap(logging.root, source), level, args, kwargs)
@@ -296,9 +292,10 @@ for _name in ("debug", "info", "warning", "error", "critical"):
 
 
 @builtin(logging.Logger.log)
+@looks_at_callers(logging.Logger.log)
 def log(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) < 2 or not isinstance(args[1], ConstValue) or type(args[1].value) is not int:
-        raise GraphBreak("skipped", "logging.Logger.log", tail=wants_frames(interp))
+        raise GraphBreak("skipped", "logging.Logger.log")
     return _log(interp, "log", args[0], args[1].value, args[2:], kwargs)
 
 

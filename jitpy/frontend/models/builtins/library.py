@@ -12,19 +12,12 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.source import constant
-from ...interpreter.callees import CODE_MODELS, builtin
+from ...interpreter.callees import builtin, code_model
+from ...interpreter.wrapped_functions import closed_over
 from ...values import DictValue, FunctionValue, Interpreter, PyValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]
-
-
-def _free(interp: Interpreter, fn: FunctionValue, name: str) -> Value:
-    """What a closure variable of a function holds."""
-    cell = (fn.closure or [])[fn.code.co_freevars.index(name)]
-    content = interp.context.cell_content(interp.context.force(cell))  # type: ignore[arg-type]
-    assert isinstance(content, Value)
-    return content
 
 
 # -- functions that make classes -------------------------------------------------------------------------------
@@ -43,9 +36,13 @@ for _function in (typing.NamedTuple, enum.EnumMeta._create_):
 # -- singledispatch -------------------------------------------------------------------------------------------
 
 
+_GENERIC = functools.singledispatch(lambda x: x)
+
+
+@code_model(_GENERIC.dispatch)
 def _dispatch(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
     """`generic.dispatch(cls)`: found in the registry, which is guarded; the cache beside it is nobody's business."""
-    registry = _free(interp, fn, "registry")
+    registry = closed_over(interp, fn, "registry")
     if not isinstance(registry, DictValue) or registry.real_dict is None or registry.log or len(args) != 1 or \
             not isinstance(args[0], PyValue):
         raise GraphBreak("unsupported_call", "functools.singledispatch")
@@ -70,18 +67,10 @@ class _SameAbstractClasses:
         return abc.get_cache_token() == self.token
 
 
-_GENERIC = functools.singledispatch(lambda x: x)
-CODE_MODELS[id(_GENERIC.dispatch.__code__)] = _dispatch
-
-
 # -- reprs that notice when they meet themselves --------------------------------------------------------------
 
 
+@code_model(*(decorate(lambda self: "") for decorate in (
+    reprlib.recursive_repr(), getattr(dataclasses, "_recursive_repr", reprlib.recursive_repr()))))
 def _repr(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
-    return interp.call(_free(interp, fn, "user_function"), args, kwargs)
-
-
-_DECORATED = [decorate(lambda self: "") for decorate in (
-    reprlib.recursive_repr(), getattr(dataclasses, "_recursive_repr", reprlib.recursive_repr()))]
-for _function in _DECORATED:
-    CODE_MODELS[id(_function.__code__)] = _repr
+    return interp.call(closed_over(interp, fn, "user_function"), args, kwargs)

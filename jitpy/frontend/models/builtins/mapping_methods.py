@@ -7,7 +7,7 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
-from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.callees import builtin
 from ...values import (
     NONE,
     ConstValue,
@@ -190,8 +190,8 @@ def _view(owner: type, kind: str) -> Any:
 
 
 for _kind in ("keys", "values", "items"):
-    BUILTINS[getattr(dict, _kind)] = _view(dict, _kind)
-    BUILTINS[getattr(_ORDERED, _kind)] = _view(_ORDERED, _kind)
+    builtin(getattr(dict, _kind))(_view(dict, _kind))
+    builtin(getattr(_ORDERED, _kind))(_view(_ORDERED, _kind))
 
 
 @builtin(_ORDERED.__setitem__)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...breaks import GraphBreak
-from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.callees import builtin
 from ...interpreter.hash_keys import set_keys
 from ...values import (
     NONE,
@@ -233,9 +233,9 @@ def _set_method(method: str, inplace: bool) -> Any:
 
 for _method in ("union", "intersection", "difference", "symmetric_difference"):
     for _cls in (set, frozenset):
-        BUILTINS[getattr(_cls, _method)] = _set_method(_method, False)
+        builtin(getattr(_cls, _method))(_set_method(_method, False))
 for _method in ("intersection_update", "difference_update", "symmetric_difference_update"):
-    BUILTINS[getattr(set, _method)] = _set_method(_method, True)
+    builtin(getattr(set, _method))(_set_method(_method, True))
 
 
 def _set_relation(test: Any) -> Any:
@@ -247,7 +247,7 @@ def _set_relation(test: Any) -> Any:
 
 for _method in ("issubset", "issuperset", "isdisjoint"):
     for _cls in (set, frozenset):
-        BUILTINS[getattr(_cls, _method)] = _set_relation(getattr(set, _method))
+        builtin(getattr(_cls, _method))(_set_relation(getattr(set, _method)))
 
 
 def ordered(value: SetValue) -> list[Value]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...breaks import GraphBreak
-from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.callees import builtin
 from ...interpreter.constant_folding import NotConstant, deep_constant, fold_deep
 from ...interpreter.operators import known_text
 from ...polyfills.texts import sub, subn
@@ -79,7 +79,7 @@ def _string_test(name: str) -> Any:
 
 
 for _name in ("startswith", "endswith"):
-    BUILTINS[getattr(str, _name)] = _string_test(_name)
+    builtin(getattr(str, _name))(_string_test(_name))
 
 
 @builtin(torch.torch_version.TorchVersion._cmp_wrapper)
@@ -126,5 +126,6 @@ def pattern_finditer(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
 
 for _function in (re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.escape,
                   json.dumps, json.loads, textwrap.dedent, textwrap.indent, textwrap.fill, textwrap.wrap):
-    BUILTINS[_function] = _folded(_function)
-BUILTINS[re.sub], BUILTINS[re.subn] = _folded(re.sub, sub), _folded(re.subn, subn)
+    builtin(_function)(_folded(_function))
+builtin(re.sub)(_folded(re.sub, sub))
+builtin(re.subn)(_folded(re.subn, subn))

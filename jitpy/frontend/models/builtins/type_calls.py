@@ -12,7 +12,7 @@ import torch
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
-from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.callees import builtin, handler_of
 from ...interpreter.calls import as_int, range_items
 from ...interpreter.frame import first_argument
 from ...interpreter.operators import constant_of
@@ -126,7 +126,7 @@ def _is_python_class(cls: type, on: type = object) -> bool:
 
 def c_init(interp: Interpreter, init: Any, made: ObjectValue, args: Args, kwargs: Kwargs) -> None:
     """Run an `__init__` in C on a fresh instance."""
-    handler = BUILTINS.get(init)
+    handler = handler_of(init)
     if handler is not None:
         handler(interp, [made, *args], kwargs)
         return

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...guards.source import constant
-from ...interpreter.callees import builtin
+from ...interpreter.callees import builtin, keep_callers, looks_at_callers
 from ...interpreter.calls import inline_library
 from ...interpreter.frame import Frame
 from ...values import (
@@ -34,7 +34,7 @@ from ...values import (
     Value,
     const,
 )
-from .host_effects import caller, freeze, goes_through, is_changed, note, wants_frames
+from .host_effects import caller, freeze, goes_through, is_changed, note
 from .symbolic_text import TextValue
 
 Args = list[Value]
@@ -71,6 +71,7 @@ def _shows_quietly(show: Any) -> bool:
 
 
 @builtin(warnings.warn)
+@looks_at_callers(warnings.warn)
 def warn(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
     message, level = given.pop("message", None), given.pop("stacklevel", const(1))
@@ -78,10 +79,11 @@ def warn(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     others = [value for value in given.values() if not isinstance(value, ConstValue) or value.value is not None]
     if message is None or category is None or others or not isinstance(level, ConstValue) or \
             type(level.value) is not int or is_changed(interp, sys, "stderr"):
-        raise GraphBreak("unsupported_call", "warnings.warn", tail=wants_frames(interp))
+        raise GraphBreak("unsupported_call", "warnings.warn")
     return warn_at(interp, message, category, caller(interp, max(level.value, 1)))
 
 
+@looks_at_callers()
 def warn_at(interp: Interpreter, message: Value, category: type[Warning], place: Frame | int) -> Value:
     """A warning about the line where a frame is; a number says how far that frame is above the root."""
     if is_changed(interp, warnings) or _is_recorded_by_program(interp):
@@ -89,8 +91,7 @@ def warn_at(interp: Interpreter, message: Value, category: type[Warning], place:
     known = isinstance(message, ConstValue) and type(message.value) is str
     no_error = _NoError(category, message.value if known else None)  # type: ignore[attr-defined]
     if not no_error(warnings):
-        raise GraphBreak("unsupported_call", "warnings.warn, where a warning is an error or the program shows it",
-                         tail=wants_frames(interp))
+        raise GraphBreak("unsupported_call", "warnings.warn, where a warning is an error or the program shows it")
     interp.context.guard(constant(warnings, "warnings"), "python", no_error)
     show = warnings._showwarnmsg_impl  # type: ignore[attr-defined]
     if isinstance(show, types.BuiltinMethodType):
@@ -107,8 +108,8 @@ def _hide(interp: Interpreter, recorded: list[Any]) -> None:
 
 def _arguments(interp: Interpreter, message: Value, category: type[Warning], place: Frame | int) -> Args:
     shown = message if isinstance(message, ExceptionValue) else freeze(interp, message)
-    later = GraphBreak("unsupported_call", "warnings.warn, where what shows it is changed later",
-                       tail=wants_frames(interp))
+    later = GraphBreak("unsupported_call", "warnings.warn, where what shows it is changed later")
+    keep_callers(interp, later)
     goes_through(interp, [(sys, "stderr"), (warnings, "showwarning"), (warnings, "formatwarning")], later)
     where = [const(place.code.co_filename), const(place.line()), place.globals] if isinstance(place, Frame) \
         else [const(place)]
@@ -146,8 +147,7 @@ def _attribute(interp: Interpreter, name: str) -> Value:
 
 
 def _warn_now(interp: Interpreter, message: Value, category: type[Warning], place: Frame | int) -> Value:
-    refused = GraphBreak("unsupported_call", "warnings.warn under filters or functions that the program set",
-                         tail=wants_frames(interp))
+    refused = GraphBreak("unsupported_call", "warnings.warn under filters or functions that the program set")
     show = _attribute(interp, "_showwarnmsg_impl")
     handlers = [_attribute(interp, name) for name in ("showwarning", "_showwarnmsg")]
     if any(not isinstance(handler, FunctionValue) or handler.globals is not vars(warnings)

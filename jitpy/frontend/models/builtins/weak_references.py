@@ -62,7 +62,7 @@ def _refusal(target: Value, what: str) -> BaseException:
     return GraphBreak("unsupported_call", what)
 
 
-@calls_of(WeakReferenceValue)
+@calls_of(weakref.ref)
 def _call(interp: Interpreter, fn: WeakReferenceValue, args: Args, kwargs: Kwargs) -> Value:
     if args or kwargs:
         raise GraphBreak("unsupported_call", "a weak reference with arguments")

@@ -24,10 +24,11 @@ from jitpy.ir.spec import contiguous_stride
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.traced import TracedTensor, Uncapturable, ViewStep
-from ...interpreter.callees import WRAPPED, builtin
-from ...interpreter.calls import inline_library
+from ...interpreter.callees import builtin, code_model
+from ...interpreter.calls import inline
 from ...interpreter.frame import TracedException
 from ...interpreter.library_code import is_polyfill
+from ...interpreter.wrapped_functions import closed_over
 from ...polyfills import POLYFILLS, autograd
 from ...values import ConstValue, FunctionValue, Interpreter, PyValue, TensorValue, TupleValue, Value, const
 from .higher_order import Body, trace_body
@@ -336,19 +337,14 @@ def _expands(interp: Interpreter, small: TensorSpec, large: TensorSpec) -> bool:
                for a, b in zip(small.shape, large.shape[lead:], strict=True))
 
 
+@code_model(once_differentiable(lambda ctx: None))
 def _once(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """A function marked with `once_differentiable`."""
     if interp.custom_backward is None:
-        assert fn.real is not None
-        return inline_library(interp, fn.real, args, kwargs)
+        return inline(interp, fn, args, kwargs)
     interp.custom_backward.once = True
-    assert fn.closure is not None
-    inner = interp.context.cell_content(fn.closure[fn.code.co_freevars.index("fn")])
-    assert isinstance(inner, Value)
+    inner = closed_over(interp, fn, "fn")
     return interp.call(interp.context.const_object(autograd.without_grad), [inner, *args], kwargs)
-
-
-WRAPPED[id(once_differentiable(lambda ctx: None).__code__)] = _once
 
 
 def _items(interp: Interpreter, value: Value) -> list[Value]:

@@ -23,7 +23,7 @@ from jitpy.ir.graph import REENTRANT, REGION
 
 from ...breaks import GraphBreak
 from ...capture.traced import Storage
-from ...interpreter.callees import WRAPPED
+from ...interpreter.callees import code_model
 from ...interpreter.frame import Frame
 from ...values import ConstValue, FunctionValue, Interpreter, PyValue, TensorValue, TupleValue, Value, const
 from ..builtins.warned import warn_at
@@ -33,6 +33,7 @@ _CHECKPOINT = inspect.unwrap(torch_checkpoint.checkpoint)
 _OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 
 
+@code_model(_CHECKPOINT)
 def _checkpoint(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
     if interp.builder.state.transforms:
         raise _refusal("a function that is transformed: torch.func refuses hooks on what is kept")
@@ -157,6 +158,3 @@ def _real(value: Any) -> Any:
 
 def _refusal(detail: str) -> GraphBreak:
     return GraphBreak("autograd", f"torch.utils.checkpoint: {detail}")
-
-
-WRAPPED[id(_CHECKPOINT.__code__)] = _checkpoint

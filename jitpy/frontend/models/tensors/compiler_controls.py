@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
+from ...interpreter.callees import FUNCTION, METHOD, OBJECT, family
+from ...interpreter.wrapped_functions import closed_over
 from ...values import ConstValue, FunctionValue, TraceContext, Value
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _WRAPPERS = "torch._dynamo.eval_frame"
 _HELPERS = "torch._dynamo.external_utils"
+_COUNTERS = "torch._dynamo.mutation_guard"
+_COMPILERS = frozenset((_WRAPPERS, _HELPERS, _COUNTERS))
 #: functions of the compiler that are plain Python: `error_on_graph_break` sets a global variable
 _ENTERED = {
     _HELPERS: ("wrap_dunder_call_ctx_manager.<locals>.inner",),
@@ -36,6 +40,17 @@ def is_loaded() -> bool:
     return hasattr(sys.modules.get(_WRAPPERS), "_stance")
 
 
+def _of_compiler(function: types.FunctionType) -> Any:
+    return True if function.__globals__.get("__name__") in _COMPILERS else None
+
+
+@family("wrapped for the compiler", _of_compiler, FUNCTION, is_exact=False)
+def _call_wrapped(interp: Interpreter, fn: FunctionValue, obj: Any, found: Any, args: list[Value],
+                  kwargs: dict[str, Value]) -> Any:
+    variable = wrapped_for_compiler(obj)
+    return NotImplemented if variable is None else interp.call(closed_over(interp, fn, variable), args, kwargs)
+
+
 def wrapped_for_compiler(function: types.FunctionType) -> str | None:
     """The free variable with the function that one of the closures wraps which torch's own compiler puts around parts
     of torch when a process uses it first: around what it is to be kept out of (parts of the optimizers), and around
@@ -44,7 +59,7 @@ def wrapped_for_compiler(function: types.FunctionType) -> str | None:
 
     The closure's attributes alone do not tell: `functools.wraps` copies them to what a program wraps around it."""
     module, variables = function.__globals__.get("__name__"), function.__code__.co_freevars
-    if module == "torch._dynamo.mutation_guard":
+    if module == _COUNTERS:
         return next((name for name in ("init", "setstate") if name in variables), None)
     if module == _WRAPPERS and "fn" in variables:
         if "_torchdynamo_inline" in function.__dict__:
@@ -97,30 +112,10 @@ def _is_torchs(function: Any) -> bool:
 # -- tables and marks ---------------------------------------------------------------------------------------
 
 
-def call_marked(interp: Interpreter, fn: FunctionValue, real: types.FunctionType, args: list[Value],
-                kwargs: dict[str, Value]) -> Any:
-    """A call of a function that the program told the compiler about; NotImplemented for others."""
-
-    body = substitute(real)
-    if body is not None and fn.real is not None:
-        return interp.call(interp.context.const_object(body), args, kwargs)
-    if is_allowed(real) and fn.real is not None:
-        return interp.record(real, args, kwargs)
-    if real.__dict__.get("_dynamo_marked_constant") is True and fn.real is not None:
-        return _constant_result(interp, real, args, kwargs)
-    return NotImplemented
-
-
-def is_allowed(function: Any) -> bool:
-    """Whether `torch.compiler.allow_in_graph` was told of a function of the program's."""
-    rules = sys.modules.get("torch._dynamo.trace_rules")
-    return rules is not None and id(function) in rules._allowed_callable_ids and not _is_torchs(function)
-
-
 def substitute(function: Any) -> Callable[..., Any] | None:
     """The function that a program had `torch.compiler.substitute_in_graph` trace instead. Torch's own are not asked:
     polyfills of jitpy's say what C functions do."""
-    functions = sys.modules.get("torch._dynamo.variables.functions")
+    functions = sys.modules.get("torch._dynamo.variables.functions") if is_loaded() else None
     if functions is None:
         return None
     handler = functions.PolyfilledFunctionVariable._get_polyfill_handlers().get(function)
@@ -128,7 +123,31 @@ def substitute(function: Any) -> Callable[..., Any] | None:
     return None if body is function or _is_torchs(body) else body
 
 
-def _constant_result(interp: Interpreter, real: types.FunctionType, args: list[Value], kwargs: dict[str, Value]) -> Any:
+@family("substituted", substitute, FUNCTION, METHOD, OBJECT)
+def _call_substitute(interp: Interpreter, fn: Value, obj: Any, found: Any, args: list[Value],
+                     kwargs: dict[str, Value]) -> Any:
+    return interp.call(interp.context.const_object(found), args, kwargs)
+
+
+def _allowed(function: Any) -> bool | None:
+    """Whether `torch.compiler.allow_in_graph` was told of a function of the program's."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    known = rules is not None and id(function) in rules._allowed_callable_ids and not _is_torchs(function)
+    return True if known else None
+
+
+@family("allowed in graphs", _allowed, FUNCTION, METHOD, OBJECT)
+def _record(interp: Interpreter, fn: Value, obj: Any, found: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    return interp.record(obj, args, kwargs)
+
+
+def _constant(function: types.FunctionType) -> Any:
+    return True if function.__dict__.get("_dynamo_marked_constant") is True else None
+
+
+@family("constant result", _constant, FUNCTION)
+def _constant_result(interp: Interpreter, fn: Value, real: Any, found: Any, args: list[Value],
+                     kwargs: dict[str, Value]) -> Any:
     """The result of a function that `torch.compiler.assume_constant_result` marked, which is called now, once for all.
     NotImplemented for arguments that only exist when the graph runs."""
     from ...interpreter.constant_folding import NotConstant, deep_constant, lift

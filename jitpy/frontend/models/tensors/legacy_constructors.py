@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
-from ...interpreter.callees import BUILTINS, builtin
+from ...interpreter.callees import builtin
 from ...polyfills.autograd import variable
 from ...values import FALSE, ArrayValue, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
 
@@ -59,7 +59,7 @@ for _cls, _dtype in ((torch.Tensor, None), *((getattr(torch, name), dtype) for n
     "BFloat16Tensor": torch.bfloat16, "ByteTensor": torch.uint8, "CharTensor": torch.int8, "ShortTensor": torch.int16,
     "IntTensor": torch.int32, "LongTensor": torch.int64, "BoolTensor": torch.bool,
 }.items())):
-    BUILTINS[_cls] = _constructor(_cls, _dtype)
+    builtin(_cls)(_constructor(_cls, _dtype))
 
 
 @builtin(torch.autograd.Variable)

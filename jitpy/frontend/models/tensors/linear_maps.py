@@ -18,10 +18,10 @@ from ....ir import INPUT
 from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.traced import Storage, TracedTensor
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.callees import builtin, calls_of
-from ...values import ConstValue, Interpreter, TensorValue, TransformValue, TupleValue, Value
+from ...interpreter.callees import builtin
+from ...values import ConstValue, Interpreter, TensorValue, TupleValue, Value
 from .higher_order import Body
-from .transforms import Run, Slot, constant, recorded, refusal, trace, tree_of, value_of
+from .transforms import Run, Slot, TransformValue, constant, recorded, refusal, trace, tree_of, value_of
 
 
 @dataclass
@@ -53,6 +53,9 @@ class DerivativeValue(TransformValue):
     def __init__(self, func: Value, made: _Derivative) -> None:
         super().__init__(made.transform, func, made.options)
         self.made = made
+
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return _call(interp, self, args, kwargs)
 
 
 @builtin(torch.func.vjp)
@@ -115,7 +118,6 @@ def _storages(interp: Interpreter) -> set[Storage]:
     return {value.traced.storage for value in interp.context.tensors.values()}
 
 
-@calls_of(DerivativeValue)
 def _call(interp: Interpreter, fn: DerivativeValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     made = fn.made
     if kwargs:

@@ -27,7 +27,7 @@ from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.speculation import Assumption, Hooks
 from ...capture.traced import TracedTensor, Uncapturable
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.callees import builtin, calls_of
+from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
 from ...interpreter.frame import TracedException
 from ...interpreter.library_code import stands_for_c
@@ -62,6 +62,10 @@ class HooksReferenceValue(WeakReferenceValue):
         super().__init__(target)
         self.born = born
 
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        assert self.target is not None
+        return self.target
+
 
 @builtin(new_hook_id)
 def _new_number(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -75,12 +79,6 @@ def _new_number(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]
 @builtin(reference_to_hooks)
 def _reference(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return HooksReferenceValue(args[0], _registered_at(interp))
-
-
-@calls_of(HooksReferenceValue)
-def _call_reference(interp: Interpreter, fn: HooksReferenceValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    assert fn.target is not None
-    return fn.target
 
 
 def _registered_at(interp: Interpreter) -> int:

@@ -1,9 +1,8 @@
 """Functions of torch written in Python that are not traced as they stand.
 
-SKIPPED run as plain Python, as a whole: what they do lies outside any graph (the autograd engine, hooks, modes of C++).
-SUBSTITUTES are traced in the place of functions that only serve profilers or torch.compile. WRAPPERS are closures
-around a function: those that keep torch.compile out are looked through, and the one around an optimizer's step is
-traced in another form.
+Some run as plain Python, as a whole: what they do lies outside any graph (the autograd engine, hooks, modes of C++).
+Others are traced in the place of functions that only serve profilers or torch.compile. Of closures around a function,
+those that keep torch.compile out are looked through, and the one around an optimizer's step is traced in another form.
 """
 
 from __future__ import annotations
@@ -20,7 +19,12 @@ from torch._vmap_internals import _vmap
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import _use_grad_for_differentiable
 
+from ...breaks import GraphBreak
+from ...interpreter.callees import FUNCTION, code_model, family, traced_as
+from ...interpreter.wrapped_functions import closed_over
 from ...polyfills import hooks, inference
+from ...values import FunctionValue, Interpreter, Value
+from .compiler_controls import is_entered
 
 #: Code that the program does not know of: what it calls are the two methods.
 PARTS_OF_INFERENCE_MODE = frozenset(function.__code__ for function in (
@@ -28,13 +32,23 @@ PARTS_OF_INFERENCE_MODE = frozenset(function.__code__ for function in (
     inference.Block.__exit__))
 
 #: code objects (by identity) that are run as plain Python, with the reason
-SKIPPED: dict[int, str] = {}
+_SKIPPED: dict[int, str] = {}
 
 
 def _skip(reason: str, *functions: Any) -> None:
     for function in functions:
         function = getattr(function, "__wrapped__", function)
-        SKIPPED[id(function.__code__)] = reason
+        _SKIPPED[id(function.__code__)] = reason
+
+
+def _reason(function: types.FunctionType) -> str | None:
+    return _SKIPPED.get(id(function.__code__))
+
+
+@family("skipped", _reason, FUNCTION, is_exact=False)
+def _leave_to_python(interp: Interpreter, fn: FunctionValue, obj: Any, found: str, args: list[Value],
+                     kwargs: dict[str, Value]) -> Any:
+    raise GraphBreak("skipped", f"{fn.qualname}: {found}")
 
 
 _skip(
@@ -65,7 +79,7 @@ _skip(
     torch.autograd.detect_anomaly.__enter__,
     torch.autograd.detect_anomaly.__exit__,
 )
-SKIPPED[id(_vmap(len).__code__)] = "it maps what the autograd engine does over a batch"
+_SKIPPED[id(_vmap(len).__code__)] = "it maps what the autograd engine does over a batch"
 _skip("it formats tensors", torch.set_printoptions, torch._tensor_str._str)
 _skip("it exchanges what two objects are", torch.utils.swap_tensors)
 _skip("it makes a function that torch.compile compiles", torch.compile)
@@ -109,13 +123,11 @@ def _failed_check(error_type: Any, cond: Any) -> None:
 _skip("a check failed", _failed_check)
 
 
-SUBSTITUTES: dict[Any, Callable[..., Any]] = {
-    torch._check_with: _check_with,
-    torch.utils.hooks.RemovableHandle.__init__: hooks.initialize,
-    record_function.__init__: _range_init,
-    record_function.__enter__: _range_enter,
-    record_function.__exit__: _range_exit,
-}
+traced_as(torch._check_with, _check_with)
+traced_as(torch.utils.hooks.RemovableHandle.__init__, hooks.initialize)
+traced_as(record_function.__init__, _range_init)
+traced_as(record_function.__enter__, _range_enter)
+traced_as(record_function.__exit__, _range_exit)
 
 
 def _step(func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -128,14 +140,18 @@ def _step(func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         torch.set_grad_enabled(before)
 
 
-#: code of a closure, by identity -> (the free variable with the function that it wraps, what is traced instead with
-#: that function as its first argument; None is the wrapped function itself)
-WRAPPERS: dict[int, tuple[str, Callable[..., Any] | None]] = {}
-
-
 def _wrapper(made: types.FunctionType, variable: str, body: Callable[..., Any] | None) -> None:
+    """Have closures of this code traced as the function that their free variable holds, or as `body` with that function
+    as its first argument."""
+
+    def call_wrapped(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        inner = closed_over(interp, fn, variable)
+        if body is None:
+            return interp.call(inner, args, kwargs)
+        return interp.call(interp.context.const_object(body), [inner, *args], kwargs)
+
     if variable in made.__code__.co_freevars:
-        WRAPPERS[id(made.__code__)] = variable, body
+        code_model(made)(call_wrapped)
 
 
 _wrapper(torch._disable_dynamo(_step), "fn", None)  # type: ignore[arg-type]
@@ -166,4 +182,12 @@ def is_skipped(module: str) -> bool:
     return any(".".join(parts[:count]) in _SKIPPED_MODULES for count in range(1, len(parts) + 1))
 
 
-__all__ = ["SKIPPED", "SUBSTITUTES", "WRAPPERS", "is_skipped"]
+def _skipped_module(function: types.FunctionType) -> str | None:
+    module = function.__module__
+    return module if module and is_skipped(module) and not is_entered(function) else None
+
+
+@family("skipped module", _skipped_module, FUNCTION, is_exact=False)
+def _leave_module_to_python(interp: Interpreter, fn: FunctionValue, obj: Any, found: str, args: list[Value],
+                            kwargs: dict[str, Value]) -> Any:
+    raise GraphBreak("skipped", f"{found}.{fn.qualname}")

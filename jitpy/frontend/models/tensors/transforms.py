@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,13 +28,12 @@ from ...capture import derived_calls
 from ...capture.fake_tensors import torch_number
 from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
 from ...codegen.frame_code import Emitter, builds
-from ...interpreter.callees import WRAPPED, builtin, calls_of
+from ...interpreter.callees import builtin, code_model
 from ...values import (
     ConstValue,
     FunctionValue,
     Interpreter,
     TensorValue,
-    TransformValue,
     TupleValue,
     Value,
 )
@@ -55,6 +55,28 @@ _REVERSE = (torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch
 
 
 # -- making a transform -------------------------------------------------------------------------------------
+
+
+class TransformValue(Value):
+    """What `torch.func.vmap(func)` and its like return: `transform(func, **options)`."""
+
+    __slots__ = ("func", "options", "transform")
+    cls = types.FunctionType
+
+    def __init__(self, transform: Any, func: Value, options: dict[str, Any]) -> None:
+        self.source = None
+        self.transform = transform
+        self.func = func
+        self.options = options
+
+    def children(self) -> Iterable[Any]:
+        return (self.func,)
+
+    def describe(self) -> str:
+        return f"torch.func.{self.transform.__name__}({self.func.describe()})"
+
+    def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        return apply(interp, self, args, kwargs)
 
 
 def _maker(transform: Any) -> Callable[..., Value]:
@@ -120,7 +142,7 @@ def _made_outside(transform: Any) -> Callable[..., Any]:
 
 
 for _transform in _OPTIONS:
-    WRAPPED[id(_transform(lambda tensor: tensor).__code__)] = _made_outside(_transform)
+    code_model(_transform(lambda tensor: tensor))(_made_outside(_transform))
 
 
 # -- calling one --------------------------------------------------------------------------------------------
@@ -186,7 +208,6 @@ class Slot:
     index: int
 
 
-@calls_of(TransformValue)
 def apply(interp: Interpreter, fn: TransformValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a transformed function."""
     tensors: list[TensorValue] = []
