@@ -78,3 +78,31 @@ def test_element_of_a_uint64_tensor(op: str, backend: str) -> None:
         for n in (3, (1 << 64) - 1, 5, 1 << 63):
             u = torch.tensor([n], dtype=torch.uint64)
             assert _answer(jitted, t, u) == _answer(fn, t, u), (dtype, n)
+
+
+_VAST = 10 ** 5000  # Python makes no text of it
+
+
+def _slice_to(x: torch.Tensor, n: int) -> Any:
+    return x[:_VAST], x[-_VAST:], x[n - _VAST:]
+
+
+_VAST_PROGRAMS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "less": lambda x, n: x * 2 if n < _VAST and x.shape[0] < _VAST else x,
+    "equal": lambda x, n: x * 2 if n == _VAST or n != -_VAST or n >= _VAST or n > _VAST else x,
+    "from the left": lambda x, n: x * 2 if n > -_VAST < x.shape[0] else x,
+    "sum": lambda x, n: (x * 2, n + _VAST - _VAST, n * _VAST // _VAST, n % _VAST, _VAST % n),
+    "largest": lambda x, n: x + min(n, _VAST, x.shape[0]) - max(n, -_VAST),
+    "computed": lambda x, n: (x * 2, x.sum().long().item() < _VAST, x.sum().item() < _VAST),
+    "slice": _slice_to,
+    "float": lambda x, n: x * (n / _VAST),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", _VAST_PROGRAMS)
+def test_numbers_of_thousands_of_digits(name: str, dynamic: bool | None) -> None:
+    fn = _VAST_PROGRAMS[name]
+    compiled = jitpy.jit(fn, backend="eager", dynamic=dynamic)
+    for n in (3, 4, 5):
+        torch.testing.assert_close(compiled(torch.ones(n), n), fn(torch.ones(n), n))

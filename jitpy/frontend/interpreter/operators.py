@@ -210,7 +210,7 @@ def _symbolic_binary(interp: Interpreter, name: str, function: Callable[..., Any
     left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
     right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
     left, right = _without_bools(left, right)
-    if all(isinstance(x, (int, sympy.Expr)) for x in (left, right)):
+    if all(isinstance(x, (int, sympy.Expr)) and not _is_vast(x) for x in (left, right)):
         if name in ("ADD", "SUBTRACT", "MULTIPLY"):
             return sym(function(left, right))
         if name in ("FLOOR_DIVIDE", "REMAINDER"):
@@ -222,6 +222,11 @@ def _symbolic_binary(interp: Interpreter, name: str, function: Callable[..., Any
         if name == "POWER" and isinstance(right, int) and right >= 0:
             return sym(left ** right)
     return fold_constants(interp, function, _pin_number(interp, a, name), _pin_number(interp, b, name))
+
+
+def _is_vast(number: Any) -> bool:
+    """Whether an int has more bits than a size expression should have. Python refuses a text of 4300 digits."""
+    return isinstance(number, int) and number.bit_length() > 1024
 
 
 def _without_bools(left: Any, right: Any) -> tuple[Any, Any]:
@@ -664,6 +669,8 @@ def _compare_numbers(interp: Interpreter, symbol: str, function: Callable[..., A
     if not all(isinstance(x, (int, float, sympy.Expr)) for x in (left, right)):
         if symbol in ("==", "!="):
             return const(symbol == "!=")
+        return fold_constants(interp, function, _pin_number(interp, a, symbol), _pin_number(interp, b, symbol))
+    if _is_vast(left) or _is_vast(right):
         return fold_constants(interp, function, _pin_number(interp, a, symbol), _pin_number(interp, b, symbol))
     if any(isinstance(x, float) for x in (left, right)):
         if not any(isinstance(x, sympy.Expr) for x in (left, right)):

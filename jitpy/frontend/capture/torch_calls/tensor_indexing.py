@@ -216,7 +216,9 @@ _SIGNS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1, _aten.add.Scalar: 1, _aten.
 
 
 def _bound(builder: GraphBuilder, bound: Any) -> Any:
-    """A slice's bound; an int that the graph computes as a size."""
+    """A slice's bound; an int that the graph computes as a size, one of more than 64 bits as the nearest of 64."""
+    if type(bound) is int:
+        return max(-_OPEN_END, min(bound, _OPEN_END))
     if type(bound) is TracedTensor and bound.ndim == 0 and bound.dtype is torch.int64:
         return as_sizes(builder, _sum(builder, bound))
     if type(bound) is TracedTensor:
