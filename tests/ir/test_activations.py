@@ -95,41 +95,6 @@ def test_a_vector_that_is_added(op: str, activation: bool) -> None:
     torch.testing.assert_close(eager.compile_graph(graph, {})(*inputs), expected, rtol=2e-2, atol=4e-2)
 
 
-def whole(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
-    return [b.call("aten.add.Tensor", b.call("aten.linear.default", x, w), bias)]
-
-
-def scaled(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
-    return [b.call("aten.add.Tensor", b.call("aten.linear.default", x, w), bias, alpha=2)]
-
-
-def both(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
-    product = b.call("aten.linear.default", x, w, bias)
-    return [b.call("aten.relu.default", product), product]
-
-
-def twice(b: Builder, x: Node, w: Node, bias: Node) -> list[Node]:
-    product = b.call("aten.linear.default", x, w, bias)
-    return [b.call("aten.relu.default", product), b.call("aten.sum.default", product)]
-
-
-@pytest.mark.parametrize(("build", "inputs"), [
-    (both, (normal(32, 24), normal(40, 24), normal(40))),
-    (twice, (normal(32, 24), normal(40, 24), normal(40))),
-    (layer("gelu"), (normal(32, 24), normal(40, 24), normal(40))),
-    (layer("relu"), (normal(32, 24, dtype=torch.float32), normal(40, 24, dtype=torch.float32),
-                     normal(40, dtype=torch.float32))),
-    (layer("relu"), (normal(32, 21), normal(40, 21), normal(40))),
-    (layer("relu"), (normal(24, 32).t(), normal(40, 24), normal(40))),
-    (whole, (normal(32, 24), normal(40, 24), normal(32, 40))),
-    (scaled, (normal(32, 24), normal(40, 24), normal(40))),
-], ids=["returned", "read twice", "exact gelu", "float32", "odd sizes", "turned", "a matrix is added", "a factor"])
-def test_what_stays(build: Callable[..., list[Node]], inputs: tuple[torch.Tensor, ...]) -> None:
-    graph = graph_of(build, *inputs)
-    before = str(graph)
-    assert not fold_activations(graph, "cpu") and str(graph) == before
-
-
 def test_large_products_keep_gelu() -> None:
     shapes = ((1 << 14, 1 << 12), (1 << 12, 1 << 12), (1 << 12,))
     inputs = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in shapes]
