@@ -41,7 +41,6 @@ from .frontend.interpreter.interpreter import SymbolicInterpreter
 from .frontend.interpreter.library_code import is_library
 from .frontend.interpreter.non_aliasing import guard_separate
 from .frontend.interpreter.trace_context import SymbolicTraceContext
-from .frontend.models.builtins.local_classes import forget_proxy_classes
 from .frontend.models.tensors.compiler_controls import breaks_are_errors, disabled_alone, runs_by_itself
 from .frontend.values import CellValue, Lazy, Value
 from .instances import is_method_call, split
@@ -200,7 +199,6 @@ class Engine:
         context, interp = self._tracer(dispatcher.code, globals, {})
         with contextlib.suppress(Exception, Signal):
             interp.run(_root_frame(context, dispatcher.code, params, closure))
-        forget_proxy_classes(context)
         return True
 
     def _note(self, dispatcher: Any, params: tuple[Any, ...]) -> None:
@@ -402,10 +400,7 @@ class Engine:
                forced: dict[int, GraphBreak], times: dict[str, float]) -> Any:
         start = time.perf_counter()
         context, interp = self._tracer(code, globals, forced)
-        try:
-            return self._capture(context, interp, _root_frame(context, code, params, closure), code, times, start)
-        finally:
-            forget_proxy_classes(context)
+        return self._capture(context, interp, _root_frame(context, code, params, closure), code, times, start)
 
     def _tracer(self, code: types.CodeType, globals: dict[str, Any],
                 forced: dict[int, GraphBreak]) -> tuple[SymbolicTraceContext, SymbolicInterpreter]:

@@ -122,8 +122,7 @@ _reason("nested_call", "A callback inside a C function breaks the graph",
         "The whole call runs as plain Python, because a C function cannot be resumed in its middle.",
         "Write the loop out in Python.")
 _reason("local_class", "A class that is made at each call",
-        "Tracing does not follow its statement, or the class comes from a frame that was not traced. So code that is "
-        "compiled for one does not fit the next.",
+        "Plain Python makes it, so code that is compiled for one class does not fit the next.",
         "Define the class at the top of the module, or outside of the jitted function.")
 _reason("changing_value", "A number, text or container that changes from call to call is needed",
         "The program's path depends on it, such as the number of items or a key. Code compiled for each value would "

@@ -16,19 +16,19 @@ X = lambda: (torch.randn(3),)  # noqa: E731
 G = lambda: (torch.randn(3, requires_grad=True),)  # noqa: E731
 
 
-@case(X, lambda: (torch.randn(4),), fullgraph=True)
+@case(X, lambda: (torch.randn(4),), breaks=("local_class",))
 def masked_sum(x):
     return torch.masked.sum(x, 0, mask=x > 0)
 
 
-@case(X, G, fullgraph=True)
+@case(X, G, breaks=("local_class",) * 10)
 def masked_softmax(x):
     masked = torch.masked
     return (masked.softmax(x, 0, mask=x > 0), masked.mean(x, 0, mask=x > 0), masked.amax(x, 0), masked.cumsum(x, 0),
             masked.normalize(x, 2.0, 0), masked.logsumexp(x, 0), masked.var(x, 0))
 
 
-@case(X, G, fullgraph=True)
+@case(X, G, breaks=("local_class",))
 def local_function(x):
     scale = x.shape[0]
     class Scaled(torch.autograd.Function):
@@ -43,7 +43,7 @@ def local_function(x):
     return Scaled.apply(x + 1).sin()
 
 
-@case(X, fullgraph=True)
+@case(X, breaks=("local_class",))
 def local_function_escapes(x):
     class Twice(torch.autograd.Function):
         @staticmethod
@@ -72,7 +72,7 @@ def dc_default_tensor(x):
     return P(1.0).total(), P(x * 2, x + 1).total()
 
 
-@case(X, X, fullgraph=True)
+@case(X, X, breaks=("local_class", "local_class"))
 def dc_inherits(x):
     @dataclass
     class P(Base):
@@ -87,7 +87,7 @@ def dc_inherits(x):
     return x * q.d + q.b[0], shown
 
 
-@case(X, X, fullgraph=True)
+@case(X, X, breaks=("local_class", "local_class"))
 def dc_escapes(x):
     @dataclass(frozen=True)
     class P:
@@ -97,7 +97,7 @@ def dc_escapes(x):
     return P(x), P, P.__doc__
 
 
-@case(X, X, factory=True, fullgraph=True)
+@case(X, X, factory=True, breaks=("local_class", "local_class"))
 def dc_escapes_used():
     made = []
     def fn(x):
@@ -200,7 +200,7 @@ def dc_decorated_twice(x):
     return x * P().a, P.tag, P(1) <= P(2)
 
 
-@case(X, X, fullgraph=True)
+@case(X, X, breaks=("local_class",))
 def nt_more(x):
     P = namedtuple("P", "a b c", defaults=[1, x])
     p = P(3)
@@ -210,13 +210,13 @@ def nt_more(x):
     return p.c * a, q.b, shown, p[0], len(p), P.__name__, P.__doc__
 
 
-@case(X, X, fullgraph=True)
+@case(X, X, breaks=("local_class",))
 def nt_escapes(x):
     P = namedtuple("P", ["a", "b"])
     return P(x, 2), P(1, 2)._asdict(), P.__module__
 
 
-@case(X, X, fullgraph=True)
+@case(X, X, breaks=("local_class",))
 def nt_subclass(x):
     class P(namedtuple("P", "a b")):
         __slots__ = ()
@@ -233,7 +233,7 @@ def nt_attr(x):
     return x * P().b
 
 
-@case(X, fullgraph=True)
+@case(X, breaks=("local_class",))
 def nt_error(x):
     try:
         namedtuple("P", "a a")
@@ -241,13 +241,13 @@ def nt_error(x):
         return x, str(e)
 
 
-@case(X, X, fullgraph=True)
+@case(X, X, breaks=("local_class",))
 def make_dc(x):
     P = dataclasses.make_dataclass("P", [("a", int), ("b", int, field(default=3))])
     return x * P(1).b, repr(P(2)), P.__module__
 
 
-@case(X, fullgraph=True)
+@case(X, breaks=("local_class", "local_class"))
 def dc_local(x):
     @dataclass
     class P:
@@ -257,7 +257,7 @@ def dc_local(x):
     return p.a * p.b, repr(P(1, 2)), P(1) == P(1), P.__name__
 
 
-@case(X, fullgraph=True)
+@case(X, breaks=("local_class", "local_class"))
 def dc_local_frozen(x):
     @dataclass(frozen=True, order=True)
     class P:
@@ -283,7 +283,7 @@ def dc_local_field(x):
     return x + len(p.made), dataclasses.asdict(P(1)), [f.name for f in dataclasses.fields(P)]
 
 
-@case(X, fullgraph=True)
+@case(X, breaks=("local_class",))
 def nt_local(x):
     P = namedtuple("P", "a b")
     p = P(x, 2)

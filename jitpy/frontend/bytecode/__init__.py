@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-_FAMILIES = ("call", "class", "container", "exception", "flow", "stack")
+_FAMILIES = ("call", "container", "exception", "flow", "stack")
 
 
 def load() -> None:

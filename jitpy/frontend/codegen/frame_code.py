@@ -105,10 +105,7 @@ class Emitter:
 
     def const_object(self, obj: Any) -> None:
         """Push an object of the program's, which the code does not keep alive if it is weakly held."""
-        made = self.context.made.get(id(obj))
-        if made is not None:
-            self.load(made)
-        elif is_weakly_held(obj):
+        if is_weakly_held(obj):
             self.call(weakref.ref(obj))
         else:
             self.const(obj)
@@ -433,11 +430,7 @@ class Emitter:
                 self.emit("STORE_SUBSCR")
         slots = value.slots if isinstance(value, ObjectValue) else None
         for descriptor, item in (slots or {}).items():
-            if isinstance(item, Value) and id(descriptor.__objclass__) in self.context.made:
-                self.call(object.__setattr__, later(self.load, value), later(self.const, descriptor.__name__),
-                          later(self.load, item))
-                self.emit("POP_TOP")
-            elif isinstance(item, Value):
+            if isinstance(item, Value):
                 self.call(descriptor.__set__, later(self.load, value), later(self.load, item))
                 self.emit("POP_TOP")
 

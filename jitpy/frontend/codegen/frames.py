@@ -38,7 +38,6 @@ from ..interpreter.trace_context import SymbolicTraceContext
 from ..models.builtins.caches import changed_result
 from ..models.builtins.generators import abandoned
 from ..models.builtins.host_effects import lost_way
-from ..polyfills.classes import build_class
 from ..polyfills.construct import looked_up
 from ..values import (
     NULL,
@@ -383,7 +382,6 @@ class FrameCodegen:
         frames = self.interp.frames
         last = frames[-1]
         ins = last.instructions[last.ip]
-        self._leave_class_statement(frames, cause)
         self._leave_recursion(frames, cause)
         self._leave_handlers(frames, cause)
         # the step that raises may have looked at more than was looked at before it
@@ -425,12 +423,6 @@ class FrameCodegen:
                  and isinstance(v.current, ExceptionValue)]
         if steps:
             raise RestartAnalysis(min(steps), GraphBreak(cause.reason.id, cause.detail, tail=True))
-
-    def _leave_class_statement(self, frames: list[Frame], cause: GraphBreak) -> None:
-        """A break in the body of a class, or in what makes it one: plain Python runs the whole statement."""
-        for callee in frames[1:]:
-            if callee.code is build_class.__code__:
-                raise RestartAnalysis(callee.entered, GraphBreak("local_class", cause.detail or cause.reason.title))
 
     def _leave_recursion(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break in a function that calls itself: break at the call of the inner one instead. Where every level

@@ -28,7 +28,6 @@ from ..values import (
     BoxedValue,
     BuiltinMethodValue,
     CellValue,
-    ClassValue,
     ClassWrites,
     ConstValue,
     DictValue,
@@ -49,7 +48,6 @@ from ..values import (
     TracebackValue,
     TupleValue,
     Value,
-    WrittenFunctionValue,
     const,
     type_name,
     unsupported,
@@ -368,14 +366,11 @@ def _load_class_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
     meta = type(cls)
     if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__", "__flags__",
                 "__basicsize__", "__dictoffset__", "__itemsize__", "__weakrefoffset__"):
-        if name in ("__mro__", "__bases__") and isinstance(value, ClassValue):
-            return TupleValue([context.const_object(c) for c in getattr(cls, name)])
         if name in ("__mro__", "__bases__"):
             context.mro(cls)
         if name in ("__mro__", "__bases__") and is_weakly_held(cls):  # holding the tuple would keep the class alive
             return context.wrap(getattr(cls, name), attr(constant(cls, cls.__qualname__), name))
-        if name in ("__name__", "__qualname__", "__module__", "__doc__") and cls.__flags__ & _HEAP_TYPE and \
-                not isinstance(value, ClassValue):
+        if name in ("__name__", "__qualname__", "__module__", "__doc__") and cls.__flags__ & _HEAP_TYPE:
             return context.wrap(getattr(cls, name), attr(constant(cls, cls.__qualname__), name))
         return context.const_object(getattr(cls, name))
     if name == "__class__":
@@ -571,7 +566,7 @@ def _annotations(interp: Interpreter, value: FunctionValue) -> Value:
     real = value.real
     if real is not None and value.source is not None:
         return interp.context.wrap(real.__annotations__, attr(value.source, "__annotations__"))
-    if sys.version_info >= (3, 14) or isinstance(value, WrittenFunctionValue):
+    if sys.version_info >= (3, 14):
         raise unsupported(value, ".__annotations__")
     given = value.annotations
     if not isinstance(given, DictValue):
@@ -628,10 +623,6 @@ def store_attr(interp: Interpreter, value: Value, name: str, new: Value) -> Any:
         if _is_module_that_keeps(interp, value, name):
             context.dict_set(context.module_dict(context.pin(value)), name, new, const(name))
             return None
-        if isinstance(value, ClassValue):
-            from ..models.builtins.local_classes import store_class_attr
-
-            return store_class_attr(interp, value, name, new)
         if isinstance(value.obj, type):
             from ..models.builtins import class_writes
 
@@ -673,8 +664,7 @@ def object_setattr(interp: Interpreter, value: Value, name: str, new: Value) -> 
             return interp.call(context.const_object(setter),
                         [_class_item(interp, value.cls, name, found), value, new], {})
         raise unsupported(value, f".{name} = ...")
-    if isinstance(value, (CellValue, WrittenFunctionValue)) or \
-            not isinstance(value, (ObjectValue, FunctionValue, TensorValue)):
+    if not isinstance(value, (ObjectValue, FunctionValue, TensorValue)):
         raise unsupported(value, f".{name} = ...")
     attrs = instance_attrs(interp, value)
     if attrs is None:
@@ -713,8 +703,6 @@ def _store_c_attribute(interp: Interpreter, value: Value, name: str, new: Value)
                 value.members = {"value": _exception_attribute(interp, value, "value"), **value.members}
             value.args = [interp.context.force(v) for v in new.items]
             return None
-    if isinstance(value, WrittenFunctionValue):
-        raise unsupported(value, f".{name} = ...")
     if isinstance(value, FunctionValue) and value.source is None and isinstance(new, ConstValue):
         if name in ("__name__", "__qualname__"):
             setattr(value, name.strip("_"), new.value)
@@ -785,10 +773,6 @@ def delete_attr(interp: Interpreter, value: Value, name: str) -> Any:
                 raise interp.throw(AttributeError, _no_attribute(value, name))
             context.dict_delete(space, name)
             return None
-        if isinstance(value, ClassValue):
-            from ..models.builtins.local_classes import store_class_attr
-
-            return store_class_attr(interp, value, name, None)
         if isinstance(value.obj, type):
             from ..models.builtins import class_writes
 

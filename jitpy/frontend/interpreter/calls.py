@@ -34,7 +34,6 @@ from ..capture.torch_calls.tensor_calls import is_user_op, writes
 from ..guards.guard_set import MISSING
 from ..models.builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
 from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, is_polyfill
-from ..polyfills.classes import call_type
 from ..values import (
     CONST_TYPES,
     ArrayValue,
@@ -369,7 +368,7 @@ def instantiate(interp: Interpreter, fn: PyValue, cls: type, args: list[Value], 
 
         return call(interp, context.const_object(body), [fn, *args], kwargs)
     if new is type.__new__:
-        return call(interp, context.const_object(call_type), [fn, *args], kwargs)
+        raise GraphBreak("local_class", f"{cls.__qualname__}()", tail=True)
     if cls.__flags__ & (1 << 20):  # abstract
         raise GraphBreak("unsupported_call", f"abstract class {cls.__name__}")
     made = allocate(interp, cls, new, args, kwargs)

@@ -48,7 +48,7 @@ class Frame:
     send_keeps_receiver = sys.version_info >= (3, 12)
 
     __slots__ = ("_module", "cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
-                 "kw_names", "locals", "lookup", "namespace", "ran", "resumable", "stack", "view")
+                 "kw_names", "locals", "lookup", "ran", "resumable", "stack", "view")
 
     def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
         self.func = func
@@ -67,8 +67,6 @@ class Frame:
         #: what to do with the returned value instead of pushing it on the caller's stack
         self.finish: Callable[[Interpreter, Value], None] | None = None
         self.resumable = True
-        #: the mapping that the body of a class statement fills
-        self.namespace: Value | None = None
         #: the step at which the call was made, for breaking there instead
         self.entered = 0
         #: the attribute that the call looks up: the object, and its name
@@ -77,8 +75,7 @@ class Frame:
 
     def children(self) -> Iterable[Any]:
         """The Values that it holds, as `Value.children`."""
-        return (*self.stack, *self.locals.values(), *self.cells.values(), self.func, self.globals, self.namespace,
-                self.generator)
+        return (*self.stack, *self.locals.values(), *self.cells.values(), self.func, self.globals, self.generator)
 
     @property
     def current(self) -> Ins:

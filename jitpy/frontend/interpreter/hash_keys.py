@@ -85,10 +85,9 @@ def key_of(interp: Interpreter, value: Value) -> Any:
             raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
         interp.context.class_lookup(value.cls, "__eq__")
         fields = hashed_fields(value.cls)
-        if fields is not None and (id(value.cls) in interp.context.made or not is_weakly_held(value.cls)):
+        if fields is not None and not is_weakly_held(value.cls):
             return _likeness(interp, value, fields)
-        if id(value.cls) not in interp.context.made and not is_weakly_held(value.cls) and _has_plain_look(interp,
-                                                                                                          value.cls):
+        if not is_weakly_held(value.cls) and _has_plain_look(interp, value.cls):
             return _likeness(interp, value, _looked_at(value.cls), by_program=True)
     raise unsupported(value, "hash()")
 

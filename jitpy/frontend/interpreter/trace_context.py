@@ -140,9 +140,6 @@ class SymbolicTraceContext:
         #: attributes of classes from outside that the program wrote: see `models/builtins/class_writes.py`
         self.class_writes: dict[type, ClassWrites] = {}
         self._not_registered: NotRegistered | None = None
-        #: what the program makes as real objects while it is traced, and what they hold: see `local_classes.py`
-        self.made: dict[int, Value] = {}
-        self.proxies: dict[int, Any] = {}
         #: values with changes to write back, in the order of their first change
         self.dirty: list[Value] = []
         self._dirty_ids: set[int] = set()
@@ -223,12 +220,9 @@ class SymbolicTraceContext:
             if name in owner.__dict__:
                 found = owner.__dict__[name]
                 break
-        if id(cls) in self.made:
-            self._guard_bases(cls, name)
-        else:
-            lookup = self._lookup(cls)
-            if lookup is not None and not isinstance(lookup.names.get(name), HeldBy):
-                lookup.names[name] = HeldBy(owner) if self._is_written(owner, name) and found is not MISSING else found
+        lookup = self._lookup(cls)
+        if lookup is not None and not isinstance(lookup.names.get(name), HeldBy):
+            lookup.names[name] = HeldBy(owner) if self._is_written(owner, name) and found is not MISSING else found
         if self.class_writes:
             holder = self._holder(cls, name)
             if holder is None:
@@ -275,8 +269,7 @@ class SymbolicTraceContext:
 
     def mro(self, cls: type) -> tuple[type, ...]:
         """`cls.__mro__`, guarded."""
-        if id(cls) not in self.made:
-            self._lookup(cls)
+        self._lookup(cls)
         return cls.__mro__
 
     def is_subclass(self, cls: type, of: type) -> bool:
@@ -286,7 +279,7 @@ class SymbolicTraceContext:
         if not isinstance(of, abc.ABCMeta):
             return of in mro
         answer = belongs_to(cls, of)
-        if not answer and id(cls) not in self.made and id(of) not in self.made:
+        if not answer:
             if self._not_registered is None:
                 self._not_registered = NotRegistered()
                 self.guard(constant(abc, "abc"), "python", self._not_registered)
@@ -297,28 +290,18 @@ class SymbolicTraceContext:
         """Whether a class has any of these special methods; guarded."""
         return any([self.class_lookup(cls, name) is not MISSING for name in names])
 
-    def _guard_bases(self, cls: type, name: str) -> None:
-        """Guard what a lookup on a class of the traced program's finds in classes from outside."""
-        for owner in cls.__mro__:
-            if id(owner) not in self.made:
-                self.class_lookup(owner, name)
-            if name in owner.__dict__:
-                return
-
     def class_item(self, cls: type, name: str) -> Value:
         """What `class_lookup` found, by the path to it. A number that changes from call to call may have any value."""
         owner = self._holder(cls, name)
         assert owner is not None
         if self._is_written(owner, name):
             return self.class_writes[owner].items[name]
-        if id(owner) in self.made:
-            return self.const_object(owner.__dict__[name])
         source = item(instance_dict(constant(owner, _name_of(owner))), name)
         value = self.wrap(owner.__dict__[name], source)
         if isinstance(value, (SymValue, ScalarValue)):
-            for lookup in (self._lookups.get(c) for c in (cls.__mro__ if id(cls) in self.made else (cls,))):
-                if lookup is not None and lookup.names.get(name) is owner.__dict__[name]:
-                    lookup.names[name] = HeldBy(owner)
+            lookup = self._lookups.get(cls)
+            if lookup is not None and lookup.names.get(name) is owner.__dict__[name]:
+                lookup.names[name] = HeldBy(owner)
         return value
 
     def values(self) -> list[Value]:
@@ -328,11 +311,6 @@ class SymbolicTraceContext:
     def value_of(self, obj: Any) -> Value | None:
         """The Value of a live object that was met before."""
         return self._by_id.get(id(obj))
-
-    def adopt(self, obj: Any, value: Value) -> None:
-        """Have an object that exists while tracing only stand for a Value."""
-        self.made[id(obj)] = value
-        self._kept.append((obj, value))
 
     def need(self, key: Any, value: int, what: str) -> None:
         """Note that code is compiled for one value of something that changes. Where it was done for others before, that
@@ -391,9 +369,6 @@ class SymbolicTraceContext:
                     self._outside_nans.setdefault(id(obj), source)
                     self._kept.append(obj)
             return ConstValue(obj, source)
-        made = self.made.get(id(obj))
-        if made is not None:
-            return made
         if self.computed and self.breakable:
             self.computed.note_item(obj, source, False, is_array(obj) or is_number(obj))
         known = self._by_id.get(id(obj))

@@ -12,10 +12,10 @@ from ..values import IS_CAPTURED
 _MODULES = (
     "families",
     "user_marks",
+    "builtins.class_writes",
     "builtins.clocks",
     "builtins.context_variables",
     "builtins.copies",
-    "builtins.data_classes",
     "builtins.draws",
     "builtins.library",
     "builtins.shown_tensors",

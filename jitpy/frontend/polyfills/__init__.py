@@ -5,7 +5,6 @@ from . import (
     arrays,
     autograd,
     builtins_,
-    classes,
     deques,
     distributions,
     exceptions,
@@ -43,7 +42,7 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (arrays, autograd, builtins_, classes, deques, distributions, exceptions, functional, fused_steps, iterators,
+MODULES = (arrays, autograd, builtins_, deques, distributions, exceptions, functional, fused_steps, iterators,
            mappings, numbers, objects, operators, optimizers, proxies, sequences, texts, types)
 
 __all__ = [

@@ -17,7 +17,7 @@ from .base import (
     type_name,
     unsupported,
 )
-from .classes import ClassValue, ClassWrites, DescriptorValue, NamedTupleClassValue
+from .classes import ClassWrites
 from .constant import CONST_TYPES, FALSE, NONE, TRUE, ConstValue, const
 from .dict import DictValue, DictViewValue
 from .exception import WRAPPED_STEP, ExceptionValue, ExcInfoValue, TracebackValue
@@ -27,7 +27,6 @@ from .function import (
     FunctionValue,
     MethodValue,
     SuperValue,
-    WrittenFunctionValue,
 )
 from .hook_number import HookNumberValue, has_hook_numbers
 from .instance import BoxedValue, ModelledValue, ObjectValue
@@ -48,12 +47,10 @@ __all__ = [
     "BuiltinMethodValue",
     "CONST_TYPES",
     "CellValue",
-    "ClassValue",
     "ClassWrites",
     "ConstValue",
     "DELETED",
     "DTYPE_TYPES",
-    "DescriptorValue",
     "DictValue",
     "DictViewValue",
     "ExcInfoValue",
@@ -76,7 +73,6 @@ __all__ = [
     "NONE",
     "NULL",
     "NUMPY_DTYPES",
-    "NamedTupleClassValue",
     "NullValue",
     "ObjectValue",
     "PyValue",
@@ -96,7 +92,6 @@ __all__ = [
     "Value",
     "WRAPPED_STEP",
     "WeakReferenceValue",
-    "WrittenFunctionValue",
     "const",
     "has_hook_numbers",
     "is_array",

@@ -86,12 +86,6 @@ class FunctionValue(Value):
         return interp.call_function(self, args, kwargs)
 
 
-class WrittenFunctionValue(FunctionValue):
-    """A function that the library wrote for a class: the one that is there at run time is written anew."""
-
-    __slots__ = ()
-
-
 class MethodValue(Value):
     """A bound method of a Python function (or any callable)."""
 

@@ -34,14 +34,12 @@ from ...interpreter.operators import (
     sym,
 )
 from ...polyfills import ORIGINALS, builtins_, construct
-from ...polyfills.classes import make_type
 from ...values import (
     CONST_TYPES,
     FALSE,
     NONE,
     ArrayValue,
     BoxedValue,
-    ClassValue,
     ConstValue,
     DictValue,
     ExceptionValue,
@@ -78,7 +76,7 @@ Kwargs = dict[str, Value]
 @builtin(type)
 def builtin_type(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
-        return interp.call(interp.context.const_object(make_type), args, kwargs)
+        raise GraphBreak("local_class", "type()", tail=True)
     return interp.context.const_object(shown_class(args[0]))
 
 
@@ -181,8 +179,6 @@ def builtin_vars(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(locals)
 def builtin_locals(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     frame = interp.frame
-    if frame.namespace is not None:
-        return frame.namespace
     if _looks_again(frame):
         raise GraphBreak("frame_access", "", tail=True)
     made = DictValue()
@@ -375,8 +371,7 @@ def builtin_hash(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(id)
 def builtin_id(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)) and \
-            not isinstance(value, ClassValue):
+    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)):
         return const(id(interp.context.pin(value)))
     found = interp.context.pin_instance(value)
     if found is None:
@@ -496,8 +491,6 @@ def formatting_constant(interp: Interpreter, value: Value) -> Any:
     if isinstance(value, PyValue) and is_number(value.obj):
         return interp.context.pin(value)
     if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
-        raise unsupported(value, "formatting")
-    if isinstance(value, ClassValue) and type(value.obj) is not type:
         raise unsupported(value, "formatting")
     return interp.constant_of(value)
 

@@ -14,10 +14,13 @@ import torch
 
 from ...guards.guard_set import MISSING, HeldBy
 from ...interpreter.attributes import is_data_descriptor, is_property
+from ...interpreter.callees import builtin
 from ...values import (
     CONST_TYPES,
     DELETED,
+    NONE,
     ClassWrites,
+    ConstValue,
     Interpreter,
     PyValue,
     TraceContext,
@@ -89,3 +92,14 @@ def _guard_what_it_holds(context: TraceContext, cls: type, name: str) -> None:
         context.class_item(cls, name)
         for lookup in lookups:
             lookup.names[name] = HeldBy(cls)
+
+
+@builtin(type.__setattr__)
+def type_setattr(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls, name, new = args
+    if not isinstance(cls, PyValue) or not isinstance(cls.obj, type) or not isinstance(name, ConstValue):
+        raise unsupported(cls, ".__setattr__()")
+    done = set_class_attr(interp, cls, name.value, new)
+    if done is not None:
+        interp.finish_sync(done)  # a setter of the metaclass
+    return NONE

@@ -16,7 +16,6 @@ from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
 from ...values import (
     NONE,
-    ClassValue,
     ConstValue,
     DictValue,
     FunctionValue,
@@ -188,7 +187,7 @@ def _copies_plainly(interp: Interpreter, cls: type) -> bool:
 def slot_names(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """The slots of a class that are copied; the library keeps them in the class."""
     value = args[0]
-    if not isinstance(value, PyValue) or isinstance(value, ClassValue) or not isinstance(value.obj, type):
+    if not isinstance(value, PyValue) or not isinstance(value.obj, type):
         raise unsupported(value, "copyreg._slotnames()")
     cls = interp.context.pin(value)
     for base in cls.__mro__:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import abc
+import builtins
+import collections
 import dataclasses
 import enum
 import functools
 import reprlib
+import types
 import typing
 from typing import Any
 
@@ -26,10 +29,13 @@ Kwargs = dict[str, Value]
 def _makes_classes(function: Any) -> None:
     @builtin(function)
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        raise GraphBreak("local_class", f"{function.__qualname__}() writes the code of a class")
+        is_statement = function is builtins.__build_class__  # others look at the module of their caller
+        raise GraphBreak("local_class", f"{function.__qualname__}()", tail=not is_statement)
 
 
-for _function in (typing.NamedTuple, enum.EnumMeta._create_):
+for _function in (builtins.__build_class__, type.__new__, types.new_class, collections.namedtuple, typing.NamedTuple,
+                  typing.NamedTupleMeta.__new__, typing._make_nmtuple, enum.EnumMeta._create_,  # type: ignore[attr-defined]
+                  dataclasses.make_dataclass, dataclasses._process_class):  # type: ignore[attr-defined]
     _makes_classes(_function)
 
 

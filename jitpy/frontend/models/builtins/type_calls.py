@@ -320,6 +320,15 @@ def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise unsupported(value, "reversed()")
 
 
+@builtin(type.__call__)
+def type_call(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    from ...interpreter.calls import instantiate
+
+    if not args or not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
+        raise GraphBreak("unsupported_call", "type.__call__")
+    return instantiate(interp, args[0], interp.context.pin(args[0]), args[1:], kwargs)
+
+
 @builtin(types.MethodType)
 def make_method(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return MethodValue(args[0], args[1])
@@ -376,8 +385,6 @@ def subclasses(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
         raise GraphBreak("unsupported_call", "type.__subclasses__")
     cls = interp.context.pin(args[0])
     found = type.__subclasses__(cls)
-    if id(cls) in interp.context.made or any(id(one) in interp.context.made for one in found):
-        raise GraphBreak("unsupported_call", "type.__subclasses__ of a class that is made here")
     interp.context.guard(constant(cls, cls.__qualname__), "python", _SameSubclasses(found))
     return ListValue([interp.context.const_object(one) for one in found])
 
