@@ -19,28 +19,19 @@ from .scans import ScanPrinter
 from .scatters import ScatterPrinter
 from .whole import WholePrinter
 
+#: By style; other kernels reduce rows, and perhaps their columns as well.
+_PRINTERS: dict[str, type[KernelPrinter]] = {"map": MapPrinter, "batch": BatchPrinter, "scan": ScanPrinter,
+                                             "scatter": ScatterPrinter, "columns": ColumnPrinter}
+
 
 def print_kernel(
     kernel: Kernel, size_index: Callable[[sympy.Expr], int], grain: int, in_place: dict[Value, Value] | None = None
 ) -> KernelText:
     """The text of a kernel; see `KernelPrinter` for the arguments."""
-    printer: KernelPrinter
-    if kernel.style == "map":
-        printer = MapPrinter(kernel, size_index, grain, in_place)
-    elif kernel.style == "batch":
-        printer = BatchPrinter(kernel, size_index, grain, in_place)
-    elif kernel.style == "scan":
-        printer = ScanPrinter(kernel, size_index, grain, in_place)
-    elif kernel.style == "scatter":
-        printer = ScatterPrinter(kernel, size_index, grain, in_place)
-    elif kernel.style == "columns":
-        printer = ColumnPrinter(kernel, size_index, grain, in_place)
-        if ChunkedColumnPrinter.fits(kernel, printer):
-            printer = ChunkedColumnPrinter(kernel, size_index, grain, in_place)
-    elif kernel.columns:
-        printer = CrossedPrinter(kernel, size_index, grain, in_place)
-    else:
-        printer = RowPrinter(kernel, size_index, grain, in_place)
-        if WholePrinter.fits(kernel, printer):
-            printer = WholePrinter(kernel, size_index, grain, in_place)
+    kind = _PRINTERS.get(kernel.style) or (CrossedPrinter if kernel.columns else RowPrinter)
+    printer = kind(kernel, size_index, grain, in_place)
+    if type(printer) is ColumnPrinter and ChunkedColumnPrinter.fits(kernel, printer):
+        printer = ChunkedColumnPrinter(kernel, size_index, grain, in_place)
+    if type(printer) is RowPrinter and WholePrinter.fits(kernel, printer):
+        printer = WholePrinter(kernel, size_index, grain, in_place)
     return printer.print()

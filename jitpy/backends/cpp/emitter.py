@@ -15,6 +15,7 @@ from ...schedule.expr import Expr, order
 from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel, Store
 from ...schedule.values import HostScalar, Value
+from ..kernel_writer import KernelWriter
 from ..naming import op_names, places
 from .halves import BLOCK, NAMES, UNIT, loads_in_order, narrowing, stores_in_order, unrounded, widening
 from .prelude import STORAGE, TYPES
@@ -61,7 +62,7 @@ def ceil_div(size: Dim, width: Dim) -> Dim:
     return floordiv(size + width - 1, width)
 
 
-class KernelPrinter:
+class KernelPrinter(KernelWriter):
     """Prints one kernel.
 
     size_index   the number of a symbolic size in the size table
@@ -76,20 +77,12 @@ class KernelPrinter:
         grain: int,
         in_place: dict[Value, Value] | None = None,
     ) -> None:
-        self.kernel = kernel
+        super().__init__(kernel)
         self.size_index = size_index
         self.grain = grain
         self.in_place = in_place or {}
         self.text = Text()
-        self.sizes: dict[sympy.Expr, str] = {}
-        self.operands: list[Value] = []
-        self.pointers: dict[Value, str] = {}
-        for k, value in enumerate(kernel.reads):
-            self.pointers[value] = f"in{k}"
-            self.operands.append(value)
-        for k, value in enumerate(kernel.writes):
-            self.pointers[value] = f"out{k}"
-            self.operands.append(value)
+        self.operands: list[Value] = [*kernel.reads, *kernel.writes]
         self.printer = ExprPrinter(self.size, self.load, kernel.vector)
         self.counter = 0
         #: where the loop in progress keeps what is converted behind it
@@ -102,16 +95,11 @@ class KernelPrinter:
 
     # small texts
 
-    def size(self, size: Dim) -> str:
-        if isinstance(size, int) or size.is_Integer:
-            return str(size) if -(2**31) < size < 2**31 else literal(int(size), torch.int64)
-        found = self.sizes.get(size)
-        if found is None:
-            found = self.sizes[size] = f"n{len(self.sizes)}"
-        return found
+    def number(self, number: int) -> str:
+        return str(number) if -(2**31) < number < 2**31 else literal(number, torch.int64)
 
     def load(self, value: Value, index: str) -> str:
-        return self.loaded(value, f"{self.pointers[value]}[{index}]")
+        return self.loaded(value, f"{self.parameters[value]}[{index}]")
 
     def loaded(self, value: Value, text: str) -> str:
         """What an element of `value` is, given how memory holds it."""
@@ -174,7 +162,7 @@ class KernelPrinter:
         for k, value in enumerate(self.operands):
             if value not in used:
                 continue
-            name = self.pointers[value]
+            name = self.parameters[value]
             written = name.startswith("out")
             kind = STORAGE[value.dtype]
             if isinstance(value, HostScalar):
@@ -222,7 +210,7 @@ class KernelPrinter:
         if held is not None:
             self.text.add(f"{held} = {text};")
         else:
-            self.text.add(f"{self.pointers[value]}[{self.printer.index(index, names)}] = {self.stored(value, text)};")
+            self.text.add(f"{self.parameters[value]}[{self.printer.index(index, names)}] = {self.stored(value, text)};")
 
     @contextlib.contextmanager
     def lanes(
@@ -261,7 +249,7 @@ class KernelPrinter:
             return f"{function}<{count}>({source}, {target});" if whole else f"{function}({source}, {target}, {count});"
 
         def memory(value: Value, index: Index) -> str:
-            return f"{self.pointers[value]} + {self.printer.index(index, names)}"
+            return f"{self.parameters[value]} + {self.printer.index(index, names)}"
 
         convert([call(widening(e.attr[0].dtype), memory(*e.attr), name) for e, name in loads.items()])
         self.simd()

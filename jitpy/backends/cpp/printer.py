@@ -12,32 +12,18 @@ from ...ir.spec import Dim
 from ...schedule.expr import Expr
 from ...schedule.index import Axis, Index, Remainder, of
 from ...schedule.values import Value
+from ..kernel_writer import OPERATORS, sum_of
 from .prelude import TYPES
 
 _SIMPLE = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
+    **{op: f"{{0}} {sign} {{1}}" for op, sign in OPERATORS.items()},
     "truediv": "{0} / {1}",
     "truncdiv": "{0} / {1}",
     "neg": "-{0}",
     "where": "{0} ? {1} : {2}",
     "behind": "{0}",
-    "eq": "{0} == {1}",
-    "ne": "{0} != {1}",
-    "lt": "{0} < {1}",
-    "le": "{0} <= {1}",
-    "gt": "{0} > {1}",
-    "ge": "{0} >= {1}",
-    "logical_and": "{0} & {1}",
-    "logical_or": "{0} | {1}",
     "logical_not": "!{0}",
-    "bitwise_and": "{0} & {1}",
-    "bitwise_or": "{0} | {1}",
-    "bitwise_xor": "{0} ^ {1}",
     "bitwise_not": "~{0}",
-    "shift_left": "{0} << {1}",
-    "shift_right": "{0} >> {1}",
     "isnan": "{0} != {0}",
     "maximum": "pick_max<{T}>({0}, {1})",
     "minimum": "pick_min<{T}>({0}, {1})",
@@ -122,24 +108,7 @@ class ExprPrinter:
 
     def index(self, index: Index, names: dict[Expr, str]) -> str:
         """An index expression."""
-        parts = []
-        for atom, coefficient in index.terms:
-            text = self._atom(atom, names)
-            if type(coefficient) is int:
-                if coefficient == 1:
-                    parts.append(text)
-                elif coefficient == -1:
-                    parts.append(f"-{text}")
-                else:
-                    parts.append(f"{text} * {coefficient}")
-            else:
-                parts.append(f"{text} * {self.size(coefficient)}")
-        if not (type(index.const) is int and index.const == 0) or not parts:
-            parts.append(self.size(index.const))
-        text = parts[0]
-        for part in parts[1:]:
-            text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
-        return text
+        return sum_of(((self._atom(atom, names), step) for atom, step in index.terms), index.const, self.size)
 
     def _atom(self, atom: Any, names: dict[Expr, str]) -> str:
         if isinstance(atom, Axis):

@@ -190,7 +190,7 @@ class RowPrinter(ReductionPrinter):
                     value, index = expr.attr
                     with self.text.block(f"for (int64_t l = 0; l < {count}; ++l)"):
                         self.text.add(f"const int64_t {v} = {f'{start} + l' if start else 'l'};")
-                        self.text.add(f"{name}[l] = {self.pointers[value]}[{self.printer.index(index, names)}];")
+                        self.text.add(f"{name}[l] = {self.parameters[value]}[{self.printer.index(index, names)}];")
 
                 def lane_place(lane: str) -> list[str]:
                     return [f"const int64_t {v} = {f'{start} + {lane}' if start else lane};"]

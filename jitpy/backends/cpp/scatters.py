@@ -29,14 +29,14 @@ class ScatterPrinter(KernelPrinter):
         large = self.kernel.hint(numel) >= FILLED_ALONE
         head = Text()
         self.comment(head)
-        out = self.pointers[store.value]
+        out = self.parameters[store.value]
         start = self.kernel.start
         size = f"(end - begin) * {store.value.dtype.itemsize}"
         filled = start is not None and self.in_place.get(store.value) is start
         if not filled:
             text = f"memset({out} + begin, 0, {size})"
             if start is not None:
-                text = f"memcpy({out} + begin, {self.pointers[start]} + begin, {size})"
+                text = f"memcpy({out} + begin, {self.parameters[start]} + begin, {size})"
             used = {store.value} if start is None else {store.value, start}
             self.function(head, "fill", used, [f"  __builtin_{text};"])
         self.function(head, "part", set(self.operands), lines)
@@ -93,4 +93,4 @@ class ScatterPrinter(KernelPrinter):
         value = self.printer.ref(store.expr, names)
         if self.kernel.adds:
             value = f"{self.load(store.value, place)} + {value}"
-        self.text.add(f"{self.pointers[store.value]}[{place}] = {self.stored(store.value, value)};")
+        self.text.add(f"{self.parameters[store.value]}[{place}] = {self.stored(store.value, value)};")

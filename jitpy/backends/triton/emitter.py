@@ -17,6 +17,7 @@ from ...schedule.expr import Expr, children, order, walk
 from ...schedule.index import Axis, Index, Remainder
 from ...schedule.loops import Kernel
 from ...schedule.values import HostScalar, Value
+from ..kernel_writer import KernelWriter, sum_of
 from ..naming import op_names, places
 from .helpers import module
 from .names import stem_for
@@ -86,22 +87,20 @@ class Program:
     variations: list[list[KernelText]] = field(default_factory=list)
 
 
-class Emitter:
+class Emitter(KernelWriter):
     """Prints one function. `launch` says what a program holds; `stem` names the function.
 
     Every tensor of the program has one axis for each tile with a block, of size 1 where it does not vary along that.
     """
 
     def __init__(self, kernel: Kernel, launch: Launch, stem: str) -> None:
-        self.kernel = kernel
+        super().__init__(kernel)
         self.launch = launch
         self.stem = stem
         self.lines: list[str] = []
         self.depth = 1
         self.counts: dict[str, int] = {}
         self.values: list[str] = []
-        self.parameters: dict[Parameter, str] = {}
-        self.sizes: dict[sympy.Expr, str] = {}
         self.checks = False
         #: how often the elements are read
         self.passes = 1
@@ -118,10 +117,6 @@ class Emitter:
         self.names: dict[Expr, str] = {}
         self.printer = ExprPrinter(lambda expr: self.names[expr], _is_short(kernel))
         self.wide = _is_wide(kernel, tiles)
-        for k, value in enumerate(kernel.reads):
-            self.parameters[value] = f"in{k}"
-        for k, value in enumerate(kernel.writes):
-            self.parameters[value] = f"out{k}"
 
     # lines and names
 
@@ -141,15 +136,6 @@ class Emitter:
         name = stem if number == 1 else f"{stem}_{number}"
         self.values.append(name)
         return name
-
-    def size(self, size: Dim) -> str:
-        """A size as text; symbolic ones are parameters."""
-        if isinstance(size, int) or size.is_Integer:
-            return str(int(size))
-        found = self.sizes.get(size)
-        if found is None:
-            found = self.sizes[size] = f"n{len(self.sizes)}"
-        return found
 
     # tiles
 
@@ -286,19 +272,8 @@ class Emitter:
     def index(self, index: Index) -> str:
         """An index expression as text."""
         terms, flat = self._regrouped(index)
-        parts = [self._term(tile.name, step) for tile, step in flat]
-        parts += [self._term(self._atom(atom), step) for atom, step in terms]
-        if not (type(index.const) is int and index.const == 0) or not parts:
-            parts.append(self.size(index.const))
-        text = parts[0]
-        for part in parts[1:]:
-            text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
-        return text
-
-    def _term(self, text: str, step: Dim) -> str:
-        if type(step) is int:
-            return text if step == 1 else f"-{text}" if step == -1 else f"{text} * {step}"
-        return f"{text} * {self.size(step)}"
+        named = [*((tile.name, step) for tile, step in flat), *((self._atom(atom), step) for atom, step in terms)]
+        return sum_of(named, index.const, self.size)
 
     def _atom(self, atom: Any) -> str:
         if isinstance(atom, Axis):

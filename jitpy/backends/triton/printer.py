@@ -15,6 +15,7 @@ import torch
 
 from ...ir.op import NotCovered
 from ...schedule.expr import Expr
+from ..kernel_writer import OPERATORS
 
 #: Triton's names of dtypes.
 TYPES = {
@@ -43,24 +44,6 @@ SIGNATURE = {
     torch.bool: "i1",
 }
 
-_OPERATORS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-    "logical_and": "&",
-    "logical_or": "|",
-    "bitwise_and": "&",
-    "bitwise_or": "|",
-    "bitwise_xor": "^",
-    "shift_left": "<<",
-    "shift_right": ">>",
-}
 #: Functions by their name in CUDA's math library: what eager's kernels call.
 _LIBRARY = {
     name: name
@@ -156,8 +139,8 @@ class ExprPrinter:
             return f"tl.where({self.argument(args[0])}, {self.argument(args[1])}, {self.argument(args[2])})"
         if op in ("lt", "le", "gt", "ge") and dtype is torch.bool:
             texts = [f"{self.tensor(a)}.to(tl.int32)" for a in args]
-        if op in _OPERATORS:
-            return f"{texts[0]} {_OPERATORS[op]} {texts[1]}"
+        if op in OPERATORS:
+            return f"{texts[0]} {OPERATORS[op]} {texts[1]}"
         if op in ("maximum", "minimum"):
             nan = f", {_PROPAGATE}" if dtype.is_floating_point else ""
             return f"tl.{op}({self.argument(args[0])}, {self.argument(args[1])}{nan})"
