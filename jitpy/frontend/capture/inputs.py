@@ -313,3 +313,21 @@ def check_write_under_grad(builder: GraphBuilder, entry: GraphInput, target: Tra
     if not takes_writes(real):
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
     builder.guards.add(entry.source, "python", takes_writes, "an in-place operation")
+
+
+_DIM_MARKS = frozenset({"_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices",
+                        "_dynamo_dynamic_range"})
+
+
+def size_marks(tensor: torch.Tensor) -> dict[int, Any]:
+    """The program's marks on a tensor's sizes, by axis: "static", "dynamic", or the bounds of one that has to be
+    symbolic. `torch._dynamo` keeps its marks in attributes of the tensor, as jitpy does."""
+    attributes = tensor.__dict__
+    own = attributes.get("_jitpy_dims", {})
+    if _DIM_MARKS.isdisjoint(attributes):
+        return own
+    found: dict[int, Any] = {}
+    for name in ("_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"):
+        found.update(dict.fromkeys(attributes.get(name, ()), "static" if "static" in name else "dynamic"))
+    found.update({bounds.dim: (bounds.min, bounds.max) for bounds in attributes.get("_dynamo_dynamic_range", ())})
+    return {axis % tensor.ndim: mark for axis, mark in found.items()} | own

@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import builtins
 import collections
-import enum
 import sys
 import types
 import weakref
@@ -20,12 +19,11 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from ...ir import SizeEnv
-from ...runtime.dispatch import PythonDispatcher
 from ...runtime.lifetimes import is_weakly_held
 from ..breaks import GraphBreak, RestartAnalysis, Skip
 from ..capture.computed import Computed
-from ..capture.graph_builder import TracedGraphBuilder, TracedTensor, Uncapturable
-from ..capture.inputs import check_kind
+from ..capture.graph_builder import TracedGraphBuilder, TracedTensor
+from ..capture.inputs import size_marks
 from ..capture.known_numbers import float_input
 from ..guards.guard_set import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from ..guards.observations import Observations
@@ -35,31 +33,21 @@ from ..guards.source import (
     ConstSource,
     GlobalsSource,
     Source,
-    attr,
     cell_contents,
     constant,
-    index,
     instance_dict,
     item,
     root_of,
     slot,
 )
-from ..models.arrays.array_values import SameNumber, wrap_array
+from ..models.arrays.array_values import SameNumber
 from ..models.builtins.growing import (
     SymbolicKey,
-    UnreadList,
-    UnreadSet,
     fixed_key,
-    has_changing_length,
     is_changing_text,
-    is_set_key,
     is_symbolic,
-    plain_set,
 )
-from ..models.builtins.modelled_types import wrap_modelled
-from ..models.builtins.plain_parts import PLAIN_TYPES, base_of, wrap_boxed
 from ..models.builtins.symbolic_text import TextValue, known_part
-from ..models.tensors.compiler_controls import size_marks
 from ..polyfills import MODELLED_METHODS
 from ..values import (
     CONST_TYPES,
@@ -69,43 +57,26 @@ from ..values import (
     ClassWrites,
     ConstValue,
     DictValue,
-    ExceptionValue,
     FunctionValue,
     Identity,
     Lazy,
-    ListValue,
-    MethodValue,
     Missing,
     ObjectValue,
     PyValue,
-    RangeValue,
     ScalarValue,
-    SetValue,
-    SliceValue,
-    SuperValue,
     SymValue,
     TensorValue,
-    TupleValue,
+    TraceContext,
     UnreadTuple,
     Value,
-    WeakReferenceValue,
     has_hook_numbers,
     is_array,
     is_number,
 )
+from ..values.wrapping import wrap_new, wraps
 from .plain_classes import is_plain_class, is_quiet_key
-from .wrapped_functions import is_bound_to_instance, wrap_bound_builtin, wrap_function
 
 CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType})
-
-#: C classes whose instances are told apart by identity only
-_IDENTITY_TYPES = (type, types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType,
-                   types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
-                   types.MemberDescriptorType, staticmethod, classmethod, property, enum.Enum, PythonDispatcher,
-                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)
-
-#: those of them that a call may make
-_MADE_ANEW = (types.ModuleType, staticmethod, classmethod, property)
 
 _HEAP_TYPE = 1 << 9
 _MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -382,7 +353,7 @@ class SymbolicTraceContext:
             return known
         if issubclass(cls, torch.nn.Module):
             self._module_keys.add(source.key())
-        value = self._wrap_new(obj, cls, source)
+        value = wrap_new(self, obj, source)
         self._by_id[id(obj)] = value
         self._kept.append(obj)
         return value
@@ -431,79 +402,8 @@ class SymbolicTraceContext:
             base = base.base
         return False
 
-    def _wrap_new(self, obj: Any, cls: type, source: Source) -> Value:
-        if issubclass(cls, torch.Tensor):
-            return self._wrap_tensor(obj, cls, source)
-        if issubclass(cls, _IDENTITY_TYPES):
-            if issubclass(cls, types.BuiltinFunctionType) and is_bound_to_instance(obj):
-                return wrap_bound_builtin(self, obj, source)
-            if issubclass(cls, _MADE_ANEW) and self.comes_anew(obj, source):
-                self.guard(source, "type", cls)
-                return PyValue(obj, source, pinned=False)
-            self.guard(source, "id", obj)
-            return PyValue(obj, source)
-        if cls is types.FunctionType:
-            return wrap_function(self, obj, source)
-        if cls is types.MethodType:
-            self.guard(source, "type", cls)
-            func = self.wrap(obj.__func__, attr(source, "__func__"))
-            return MethodValue(func, self.wrap(obj.__self__, attr(source, "__self__")), source)
-        if cls is super and obj.__self__ is not None:
-            self.guard(source, "type", cls)
-            for name in ("__thisclass__", "__self_class__"):
-                self.guard(attr(source, name), "id", getattr(obj, name))
-            bound = self.wrap(obj.__self__, attr(source, "__self__"))
-            return SuperValue(obj.__thisclass__, bound, obj.__self_class__, source)
-        if cls is types.CellType:
-            return CellValue(None, source, obj)
-        if cls is slice:
-            self.guard(source, "type", cls)
-            return SliceValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")), source)
-        if cls is range:
-            self.guard(source, "type", cls)
-            return RangeValue(*(self.wrap(getattr(obj, n), attr(source, n)) for n in ("start", "stop", "step")), source)
-        self.guard(source, "type", cls)
-        if cls is weakref.ref:
-            return WeakReferenceValue(None, source=source, real=obj)
-        for base in (tuple, list, dict):
-            if issubclass(cls, base) and cls is not base:
-                self.container_kinds[source.key()] = base
-        if cls is tuple and has_changing_length(self, obj, source):
-            return UnreadTuple(obj, source)
-        if issubclass(cls, tuple):
-            return self._with_attrs(TupleValue(_lazy_items(tuple.__iter__(obj), source), source, cls, obj), obj)
-        if issubclass(cls, list):
-            return self._with_attrs(ListValue(None, source, cls, obj, UnreadList(self, obj, source)), obj)
-        if issubclass(cls, dict):
-            return self._with_attrs(DictValue(source, cls, obj, obj), obj)
-        if issubclass(cls, (set, frozenset)):
-            return self._wrap_set(obj, cls, source)
-        if issubclass(cls, BaseException):
-            value = ExceptionValue(cls, [], source, obj)
-            value.args = [self.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
-            return self._with_attrs(value, obj)
-        modelled = wrap_modelled(self, obj, cls, source)
-        if modelled is not None:
-            return self._with_attrs(modelled, obj)
-        if is_plain_class(cls):
-            return self._with_attrs(ObjectValue(cls, source, obj), obj)
-        if issubclass(cls, PLAIN_TYPES):
-            base = base_of(cls)
-            assert base is not None
-            if is_plain_class(cls, base):
-                return self._with_attrs(wrap_boxed(self, obj, cls, base, source), obj)
-        special = wrap_array(self, obj, source)
-        if special is None and hasattr(cls, "__next__"):
-            from ..models.builtins.live_iterators import wrap_iterator
-
-            special = wrap_iterator(self, obj, cls, source)
-        if special is not None:
-            return special
-        return PyValue(obj, source, pinned=isinstance(source, ConstSource))
-
-    def _with_attrs(self, value: ObjectValue, obj: Any) -> ObjectValue:
-        if isinstance(value, TupleValue) and value.source is not None:
-            self.guard(value.source, "len", len(value.items))
+    def with_attrs(self, value: Any, obj: Any) -> Any:
+        """The Value of an instance from outside, from now on with its `__dict__`, if it has one."""
         if value.cls.__dictoffset__ != 0:
             real = own_dict(obj)
             if isinstance(value.cls.__getattribute__, types.FunctionType) and value.source is not None:
@@ -527,23 +427,6 @@ class SymbolicTraceContext:
         made = self._by_id[id(real)] = DictValue(instance_dict(source), dict, real, real)
         self._kept.append(real)
         return made
-
-    def _wrap_tensor(self, obj: torch.Tensor, cls: type, source: Source) -> Value:
-        if cls not in (torch.Tensor, torch.nn.Parameter) and cls.__torch_function__ is not \
-                torch._C._disabled_torch_function_impl:
-            self.guard(source, "type", cls)
-            return PyValue(obj, source, pinned=False)
-        try:
-            check_kind(obj)
-            traced = self.input_tensor(obj, source)
-        except Uncapturable:
-            self.guard(source, "type", cls)
-            return PyValue(obj, source, pinned=False)
-        found = self.tensors.get(id(traced))
-        if found is not None:
-            return found
-        value = self.tensors[id(traced)] = TensorValue(traced, cls, source, obj)
-        return value
 
     def input_tensor(self, tensor: torch.Tensor, source: Source) -> TracedTensor:
         """A tensor from outside as an input of the graph, with symbols for the sizes that change."""
@@ -574,13 +457,6 @@ class SymbolicTraceContext:
         if found is None:
             found = self.tensors[id(traced)] = TensorValue(traced, cls)
         return found
-
-    def _wrap_set(self, obj: Any, cls: type, source: Source) -> Value:
-        if not all(map(is_set_key, plain_set(obj))):
-            return PyValue(obj, source, pinned=False)
-        value = SetValue(None, source, cls, obj)
-        value.unread = UnreadSet(self, obj, source)
-        return self._with_attrs(value, obj)
 
     def number_changes(self, source: Source, value: int) -> bool:
         """Note a number that is computed from what is at a source; whether it is another one from call to call."""
@@ -818,6 +694,14 @@ class SymbolicTraceContext:
             self.touch(value)
 
 
+@wraps(object)
+def _wrap_object(context: TraceContext, obj: Any, cls: type, source: Source) -> Value:
+    """An instance of a class in Python, or an object that only its identity is known of."""
+    if is_plain_class(cls):
+        return context.with_attrs(ObjectValue(cls, source, obj), obj)
+    return PyValue(obj, source, pinned=isinstance(source, ConstSource))
+
+
 def _is_object(value: Value, key: Any) -> bool:
     """Whether a key is the object that the Value is of, so that no other one is equal to it."""
     if isinstance(value, (TensorValue, ObjectValue)):
@@ -833,10 +717,6 @@ def _same_key(a: Any, b: Any) -> bool:
 def own_dict(obj: Any) -> Any:
     """`obj.__dict__`, without running code of the program's."""
     return object.__getattribute__(obj, "__dict__")
-
-
-def _lazy_items(items: Any, source: Source) -> list[Any]:
-    return [Lazy(obj, index(source, i)) for i, obj in enumerate(items)]
 
 
 def _is_learning_rate(source: Source) -> bool:

@@ -17,9 +17,12 @@ from ..values import (
     TraceContext,
     Value,
 )
+from ..values.opaque import wrap_by_identity
+from ..values.wrapping import wraps
 
 
-def wrap_function(context: TraceContext, obj: types.FunctionType, source: Source) -> FunctionValue:
+@wraps(types.FunctionType, by_type=False)
+def _wrap_function(context: TraceContext, obj: types.FunctionType, cls: type, source: Source) -> FunctionValue:
     by_code = not isinstance(source, ConstSource) and context.history.function_is_made_anew(source.key(), obj)
     if by_code:
         context.guard(source, "type", types.FunctionType)
@@ -40,7 +43,11 @@ def wrap_function(context: TraceContext, obj: types.FunctionType, source: Source
     return value
 
 
-def wrap_bound_builtin(context: TraceContext, obj: Any, source: Source) -> Value:
+@wraps(types.BuiltinFunctionType, by_type=False)
+def _wrap_builtin(context: TraceContext, obj: Any, cls: type, source: Source) -> Value:
+    """A C function, or a bound method of an instance."""
+    if not _is_bound_to_instance(obj):
+        return wrap_by_identity(context, obj, cls, source)
     owner = obj.__self__
     descriptor = getattr(type(owner), obj.__name__, None)
     if not isinstance(descriptor, types.MethodDescriptorType):
@@ -98,7 +105,7 @@ def closed_over(interp: Interpreter, fn: FunctionValue, variable: str) -> Value:
     return content
 
 
-def is_bound_to_instance(obj: Any) -> bool:
+def _is_bound_to_instance(obj: Any) -> bool:
     """Whether a C function is a method of an instance, and not a function of a module's or a class method."""
     owner = getattr(obj, "__self__", None)
     return owner is not None and not isinstance(owner, (types.ModuleType, type)) and not _is_torch_namespace(owner)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from ... import marks
+from ...runtime.dispatch import PythonDispatcher
 from ..breaks import GraphBreak
 from ..interpreter.callees import builtin
 from ..values import ConstValue, Interpreter, Value
+from ..values.opaque import wrap_by_identity
+from ..values.wrapping import wraps
+
+wraps(PythonDispatcher, by_type=False)(wrap_by_identity)
 
 
 @builtin(marks.graph_break)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source, StepSource
-from .base import Interpreter, Missing, Value
+from .base import Interpreter, Missing, TraceContext, Value
 from .instance import ObjectValue
+from .wrapping import wraps
 
 
 class DictValue(ObjectValue):
@@ -82,3 +83,10 @@ class DictViewValue(Value):
     @property
     def cls(self) -> type:  # type: ignore[override]
         return type(getattr(self.base(), self.kind)())
+
+
+@wraps(dict)
+def _wrap(context: TraceContext, obj: dict[Any, Any], cls: type, source: Source) -> Value:
+    if cls is not dict:
+        context.container_kinds[source.key()] = dict
+    return context.with_attrs(DictValue(source, cls, obj, obj), obj)

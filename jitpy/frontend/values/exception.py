@@ -6,10 +6,11 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from ..guards.source import Source
-from .base import Value
+from ..guards.source import Source, attr, index
+from .base import TraceContext, Value
 from .constant import ConstValue
 from .instance import ObjectValue
+from .wrapping import wraps
 
 
 class ExceptionValue(ObjectValue):
@@ -70,3 +71,10 @@ class ExcInfoValue(Value):
 
     def children(self) -> Iterable[Any]:
         return self.previous, self.current
+
+
+@wraps(BaseException)
+def _wrap(context: TraceContext, obj: BaseException, cls: type, source: Source) -> Value:
+    value = ExceptionValue(cls, [], source, obj)
+    value.args = [context.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
+    return context.with_attrs(value, obj)

@@ -6,9 +6,10 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..guards.source import Source
-from .base import Interpreter, Missing, Value
+from ..guards.source import Source, attr
+from .base import Interpreter, Missing, TraceContext, Value
 from .dict import DictValue
+from .wrapping import wraps
 
 
 class CellValue(Value):
@@ -150,3 +151,24 @@ class SuperValue(Value):
 
     def children(self) -> Iterable[Any]:
         return (self.obj,)
+
+
+@wraps(types.CellType, by_type=False)
+def _wrap_cell(context: TraceContext, obj: types.CellType, cls: type, source: Source) -> Value:
+    return CellValue(None, source, obj)
+
+
+@wraps(types.MethodType)
+def _wrap_method(context: TraceContext, obj: types.MethodType, cls: type, source: Source) -> Value:
+    func = context.wrap(obj.__func__, attr(source, "__func__"))
+    return MethodValue(func, context.wrap(obj.__self__, attr(source, "__self__")), source)
+
+
+@wraps(super)
+def _wrap_super(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
+    if cls is not super or obj.__self__ is None:
+        return None
+    for name in ("__thisclass__", "__self_class__"):
+        context.guard(attr(source, name), "id", getattr(obj, name))
+    bound = context.wrap(obj.__self__, attr(source, "__self__"))
+    return SuperValue(obj.__thisclass__, bound, obj.__self_class__, source)

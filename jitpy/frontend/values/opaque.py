@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import types
 from typing import Any
 
 from ..guards.source import Source
-from .base import Interpreter, Value
+from .base import Interpreter, TraceContext, Value
+from .wrapping import wraps
 
 
 class PyValue(Value):
@@ -48,3 +51,20 @@ class UnreadTuple(PyValue):
 
     def describe(self) -> str:
         return f"tuple {self.source}"
+
+
+@wraps(type, types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
+       types.GetSetDescriptorType, types.MemberDescriptorType, enum.Enum, by_type=False)
+def wrap_by_identity(context: TraceContext, obj: Any, cls: type, source: Source) -> PyValue:
+    """An object that is told apart by identity only."""
+    context.guard(source, "id", obj)
+    return PyValue(obj, source)
+
+
+@wraps(types.ModuleType, staticmethod, classmethod, property, by_type=False)
+def _wrap_made_anew(context: TraceContext, obj: Any, cls: type, source: Source) -> PyValue:
+    """One of those that a call may make."""
+    if not context.comes_anew(obj, source):
+        return wrap_by_identity(context, obj, cls, source)
+    context.guard(source, "type", cls)
+    return PyValue(obj, source, pinned=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..guards.source import Source
-from .base import Value
+from ..guards.source import Source, attr
+from .base import TraceContext, Value
+from .wrapping import wraps
 
 
 class SliceValue(Value):
@@ -35,3 +36,16 @@ class RangeValue(Value):
 
     def children(self) -> Iterable[Any]:
         return self.start, self.stop, self.step
+
+
+_PARTS = ("start", "stop", "step")
+
+
+@wraps(slice)
+def _wrap_slice(context: TraceContext, obj: slice, cls: type, source: Source) -> Value:
+    return SliceValue(*(context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS), source)
+
+
+@wraps(range)
+def _wrap_range(context: TraceContext, obj: range, cls: type, source: Source) -> Value:
+    return RangeValue(*(context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS), source)

@@ -6,7 +6,8 @@ import weakref
 from typing import Any
 
 from ..guards.source import Source
-from .base import Value
+from .base import TraceContext, Value
+from .wrapping import wraps
 
 
 class WeakReferenceValue(Value):
@@ -18,3 +19,8 @@ class WeakReferenceValue(Value):
     def __init__(self, target: Value | None, source: Source | None = None, real: Any = None, born: int = 0) -> None:
         self.source = source
         self.target, self.real, self.born = target, real, born
+
+
+@wraps(weakref.ref)
+def _wrap(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
+    return WeakReferenceValue(None, source=source, real=obj) if cls is weakref.ref else None

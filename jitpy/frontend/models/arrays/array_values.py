@@ -17,6 +17,7 @@ from ...capture.array_inputs import as_tensor, tensor_of
 from ...capture.traced import Uncapturable
 from ...guards.source import Source, slot
 from ...values import IS_CAPTURED, TORCH_DTYPES, ArrayValue, TraceContext
+from ...values.wrapping import wraps
 
 if TORCH_DTYPES:
     import numpy as np
@@ -75,9 +76,10 @@ def _look_for_errors(numpy: Any) -> bool:
 _ERRORS = tuple(f"{error} encountered in" for error in ("divide by zero", "overflow", "underflow", "invalid value"))
 
 
-def wrap_array(context: TraceContext, obj: Any, source: Source) -> ArrayValue | None:
+@wraps(*([np.ndarray] if IS_CAPTURED else []))
+def _wrap_array(context: TraceContext, obj: Any, cls: type, source: Source) -> ArrayValue | None:
     """The Value of an array from outside, or None where no tensor can stand for it."""
-    if not IS_CAPTURED or type(obj) is not np.ndarray:
+    if cls is not np.ndarray:
         return None
     tensor = as_tensor(obj)
     if tensor is None:

@@ -30,13 +30,16 @@ from ...values import (
     ListValue,
     Missing,
     ModelledValue,
+    PyValue,
     SetValue,
     SymValue,
     TraceContext,
     TupleValue,
+    UnreadTuple,
     Value,
     const,
 )
+from ...values.wrapping import wraps
 
 #: how far from an end an item is read without reading them all
 _NEAR = 16
@@ -381,3 +384,33 @@ def has_changing_length(context: TraceContext, obj: tuple[Any, ...], source: Sou
     if isinstance(source, ConstSource) or isinstance(source, LocalSource) and source.is_star:
         return False
     return context.history.is_needed_often((source.key(), "length"), len(obj)) and context.may_break
+
+
+# -- wrapping -------------------------------------------------------------------------------------------------
+
+
+@wraps(tuple)
+def _wrap_tuple(context: TraceContext, obj: tuple[Any, ...], cls: type, source: Source) -> Value:
+    if cls is tuple and has_changing_length(context, obj, source):
+        return UnreadTuple(obj, source)
+    if cls is not tuple:
+        context.container_kinds[source.key()] = tuple
+    items = [Lazy(item, index(source, i)) for i, item in enumerate(tuple.__iter__(obj))]
+    context.guard(source, "len", len(items))
+    return context.with_attrs(TupleValue(items, source, cls, obj), obj)
+
+
+@wraps(list)
+def _wrap_list(context: TraceContext, obj: list[Any], cls: type, source: Source) -> Value:
+    if cls is not list:
+        context.container_kinds[source.key()] = list
+    return context.with_attrs(ListValue(None, source, cls, obj, UnreadList(context, obj, source)), obj)
+
+
+@wraps(set, frozenset)
+def _wrap_set(context: TraceContext, obj: Any, cls: type, source: Source) -> Value:
+    if not all(map(is_set_key, plain_set(obj))):
+        return PyValue(obj, source, pinned=False)
+    value = SetValue(None, source, cls, obj)
+    value.unread = UnreadSet(context, obj, source)
+    return context.with_attrs(value, obj)

@@ -22,6 +22,7 @@ from ...breaks import GraphBreak
 from ...guards.observations import STEPS_AHEAD
 from ...guards.source import Source, index, slot
 from ...values import Exhausted, IteratorValue, Lazy, TraceContext, Value
+from ...values.wrapping import wraps
 from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator
 
 if TYPE_CHECKING:
@@ -289,10 +290,15 @@ def take(context: TraceContext, iterator: Value) -> None:
     context.steps.append(iterator)
 
 
-def wrap_iterator(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
-    """The Value of a live iterator, or None for those that tracing cannot look into."""
-    if cls in _READERS:
-        return LiveIterator(obj, source) if cls is not reversed or _goes_over_tuple(obj) else None
+@wraps(*_READERS)
+def _wrap_reader(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
+    """The Value of a live iterator over a builtin container, or None where tracing cannot look into it."""
+    return LiveIterator(obj, source) if cls in _READERS and (cls is not reversed or _goes_over_tuple(obj)) else None
+
+
+@wraps(zip, enumerate, map, filter)
+def _wrap_iterator(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
+    """The Value of a live iterator over others, or None where tracing cannot look into it."""
     if cls not in (zip, enumerate, map, filter):
         return None
     state = obj.__reduce__()

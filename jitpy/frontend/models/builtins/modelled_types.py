@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from ...guards.source import Source, attr, slot
 from ...polyfills import MODELLED_TYPES, ORIGINALS, Items, model_of
 from ...values import ListValue, ModelledValue, TraceContext, Value
+from ...values.wrapping import wraps
 from .growing import UnreadList
 
 if TYPE_CHECKING:
     from ...values import Interpreter
 
 
-def wrap_modelled(context: TraceContext, obj: Any, cls: type, source: Source) -> ModelledValue | None:
-    """The Value of a live instance, or None where its type has no model that can look into it."""
+@wraps(*(cls for cls, body in MODELLED_TYPES.items() if hasattr(body, "read") and not issubclass(cls, property)))
+def _wrap(context: TraceContext, obj: Any, cls: type, source: Source) -> ModelledValue | None:
+    """The Value of a live instance, or None where nothing of it may be looked into."""
     body = model_of(cls)
-    readers = getattr(body, "read", None)
-    if readers is None:
-        return None
+    readers = body.read
     value = ModelledValue(cls, body, source, obj)
     pinned = getattr(body, "pinned", False)
     if pinned and context.comes_anew(obj, source):
@@ -40,7 +40,7 @@ def wrap_modelled(context: TraceContext, obj: Any, cls: type, source: Source) ->
             value.hidden[name] = hidden
         else:
             value.hidden[name] = context.wrap(reader.__get__(obj), slot(source, reader))
-    return value
+    return context.with_attrs(value, obj)
 
 
 def _original(cls: type) -> type:

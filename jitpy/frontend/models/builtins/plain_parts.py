@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...guards.guard_set import MISSING
 from ...guards.source import ConstSource, Source, slot
+from ...interpreter.plain_classes import is_plain_class
 from ...values import BoxedValue, ConstValue, PyValue, TraceContext, Value, const
+from ...values.wrapping import wraps
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -32,12 +34,16 @@ def base_of(cls: type) -> type | None:
     return next((base for base in PLAIN_TYPES if issubclass(cls, base)), None)
 
 
-def wrap_boxed(context: TraceContext, obj: Any, cls: type, base: type, source: Source) -> BoxedValue:
+@wraps(*PLAIN_TYPES)
+def _wrap_boxed(context: TraceContext, obj: Any, cls: type, source: Source) -> BoxedValue | None:
     """The Value of a live instance."""
+    base = base_of(cls)
+    if base is None or not is_plain_class(cls, base):
+        return None
     reader = _READERS[base]
     plain = reader.__get__(obj)
-    return BoxedValue(cls, base, const(plain) if isinstance(source, ConstSource) else
-                      context.wrap(plain, slot(source, reader)), source, obj)
+    known = const(plain) if isinstance(source, ConstSource) else context.wrap(plain, slot(source, reader))
+    return context.with_attrs(BoxedValue(cls, base, known, source, obj), obj)
 
 
 def whole_plain_part(interp: Interpreter, value: Value) -> Value:

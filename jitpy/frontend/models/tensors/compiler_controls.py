@@ -11,8 +11,6 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ...breaks import GraphBreak
 from ...interpreter.callees import FUNCTION, METHOD, OBJECT, family
 from ...interpreter.wrapped_functions import closed_over
@@ -165,24 +163,6 @@ def _constant_result(interp: Interpreter, fn: Value, real: Any, found: Any, args
     except Exception as error:
         raise interp.raise_real(error) from None
     return lift(interp, result)
-
-
-_DIM_MARKS = frozenset({"_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices",
-                        "_dynamo_dynamic_range"})
-
-
-def size_marks(tensor: torch.Tensor) -> dict[int, Any]:
-    """The program's marks on a tensor's sizes, by axis: "static", "dynamic", or the bounds of one that has to be
-    symbolic. `torch._dynamo` keeps its marks in attributes of the tensor, as jitpy does."""
-    attributes = tensor.__dict__
-    own = attributes.get("_jitpy_dims", {})
-    if _DIM_MARKS.isdisjoint(attributes):
-        return own
-    found: dict[int, Any] = {}
-    for name in ("_dynamo_static_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices"):
-        found.update(dict.fromkeys(attributes.get(name, ()), "static" if "static" in name else "dynamic"))
-    found.update({bounds.dim: (bounds.min, bounds.max) for bounds in attributes.get("_dynamo_dynamic_range", ())})
-    return {axis % tensor.ndim: mark for axis, mark in found.items()} | own
 
 
 def breaks_are_errors(context: TraceContext | None = None) -> bool:

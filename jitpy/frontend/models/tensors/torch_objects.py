@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...capture.inputs import memory_range
+from ...capture.inputs import check_kind, memory_range
 from ...capture.layouts import dense_order
 from ...capture.torch_calls.tensor_attributes import has_no_grad
 from ...capture.traced import Uncapturable
-from ...guards.source import attr
-from ...values import ConstValue, TensorValue, Value, const, unsupported
+from ...guards.source import Source, attr
+from ...values import ConstValue, PyValue, TensorValue, TraceContext, Value, const, unsupported
+from ...values.opaque import wrap_by_identity
+from ...values.wrapping import wraps
 
 if TYPE_CHECKING:
     from ...values import Interpreter
+
+
+wraps(torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator,
+      by_type=False)(wrap_by_identity)
+
+
+@wraps(torch.Tensor, by_type=False)
+def _wrap_tensor(context: TraceContext, obj: torch.Tensor, cls: type, source: Source) -> Value:
+    """A tensor from outside: an input of the graph, or opaque where its class or kind cannot be captured."""
+    traced = None
+    if cls in (torch.Tensor, torch.nn.Parameter) or \
+            cls.__torch_function__ is torch._C._disabled_torch_function_impl:  # type: ignore[attr-defined]
+        with contextlib.suppress(Uncapturable):
+            check_kind(obj)
+            traced = context.input_tensor(obj, source)
+    if traced is None:
+        context.guard(source, "type", cls)
+        return PyValue(obj, source, pinned=False)
+    found = context.tensors.get(id(traced))
+    if found is None:
+        found = context.tensors[id(traced)] = TensorValue(traced, cls, source, obj)
+    return found
 
 
 def load_grad(interp: Interpreter, value: TensorValue) -> Value:
