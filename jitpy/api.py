@@ -98,7 +98,7 @@ def explain(fn: Callable[..., Any], **options: Any) -> Callable[..., Report]:
 
 
 def reset() -> None:
-    """Forget everything that was compiled, in this process. What is on disk stays."""
+    """Forget everything that was compiled, in this process. Files on disk stay."""
     engine = sys.modules.get(f"{__package__}.engine")
     if engine is not None:
         engine.reset_all()

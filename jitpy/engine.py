@@ -558,7 +558,7 @@ def _is_below(dispatcher: Any) -> bool:
 def _collector_off() -> Iterator[None]:
     """Tracing makes many small objects that live as long as the trace: collecting among them doubles its time.
 
-    What is left of a trace are cycles that hold the call's arguments. They go at once, all of them being young: a
+    The remains of a trace are cycles that hold the call's arguments. They go at once, all of them being young: a
     generator or a tensor must not outlive the call because it was the one that compiled.
     """
     enabled = gc.isenabled()

@@ -1,4 +1,4 @@
-"""Exceptions that jitpy raises on purpose. What user code raises passes through unchanged."""
+"""Exceptions that jitpy raises on purpose. Exceptions of user code pass through unchanged."""
 
 from __future__ import annotations
 

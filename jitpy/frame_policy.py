@@ -5,12 +5,11 @@ of torch, of Triton, of jitpy and of the standard library runs as it is, as do f
 tensors. For the others, the engine whose compiled code is innermost on the stack makes a dispatcher, which lives as
 long as the code object and the jitted function that the engine serves.
 
-What `torch.utils.checkpoint` calls runs without the hook: it is run again in the backward pass, mostly when no jitted
-call is on the stack, and has to keep the same tensors both times. So does what torch compiles for its higher-order
-operations, what the program has given to torch.compile or kept from it, and what a backward pass calls that was not
-captured: its nodes may be those of another compiler. Where a graph runs through a backend that is Python, the backend
-turns the hook off (`backends/fx_bridge.py`).
-"""
+Functions that `torch.utils.checkpoint` calls run without the hook: it is run again in the backward pass, mostly when
+no jitted call is on the stack, and has to keep the same tensors both times. So does what torch compiles for its
+higher-order operations, what the program has given to torch.compile or kept from it, and what a backward pass calls
+that was not captured: its nodes may be those of another compiler. Where a graph runs through a backend that is
+Python, the backend turns the hook off (`backends/fx_bridge.py`). """
 
 from __future__ import annotations
 
@@ -127,9 +126,9 @@ def asked_anew() -> Iterator[None]:
 
 
 def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
-    """What the hook does with frames of `code`: a dispatcher, or None to run them as they are.
+    """The hook's answer for frames of `code`: a dispatcher, or None to run them as they are.
 
-    What is met first while something is compiled is mostly the compiler's own code, and left alone for good.
+    Code that is met first while something is compiled is mostly the compiler's own code, and left alone for good.
     """
     if code in _NOT_OURS:
         return _without_hook  # whatever met it first: the answer is kept for good

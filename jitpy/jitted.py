@@ -26,8 +26,8 @@ from .runtime.dispatch import make_dispatcher
 class LazyEngine:
     """The `on_miss` of a jitted function. The engine is imported and made when it is first needed.
 
-    Nothing but the function's dispatcher refers to it, so that it goes when the function does. What the engine compiled
-    for functions below would keep the engine alive, and is given up then.
+    Nothing but the function's dispatcher refers to it, so that it goes when the function does. Code that the engine
+    compiled for functions below would keep it alive, and is given up then.
     """
 
     __slots__ = ("options", "_engine")
@@ -148,7 +148,7 @@ class SharingObject:
     """An instance of the original object's class (by a class made for it) with the original's own `__dict__`.
 
     Attributes, parameters, hooks and modes are those of the original, in both directions. Only calls differ: they go
-    to `_jitpy_call`. What `forward` sees as `self` is the original.
+    to `_jitpy_call`. In `forward`, `self` is the original.
     """
 
     __slots__ = ()

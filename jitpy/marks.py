@@ -1,4 +1,5 @@
-"""What programs tell the tracer: functions that stay out of graphs or go into them whole, breaks, and marks on sizes.
+"""Marks that programs set for the tracer: functions that stay out of graphs or go into them whole, breaks, and marks
+on sizes.
 
 All of it works without tracing as well, and imports nothing heavy.
 """

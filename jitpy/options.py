@@ -1,4 +1,4 @@
-"""What `jitpy.jit` is called with, checked."""
+"""The arguments of `jitpy.jit`, checked."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ A compiled part of a function saves eager's work for its operations, the bytecod
 all, and the memory traffic of results that nobody but the part reads. It costs a call, the hand-over of live values
 behind a break, and guards: paths through objects that each call makes anew are walked each time. All of this is known
 for each variant; calls and walked paths are counted at its entry. Once no variant has been added to a function for some
-calls, its balance is drawn. A function that loses is left to Python for good. What it calls may still be compiled by
-itself, and is reviewed alike. So the answer depends on what was compiled and called, never on a clock.
+calls, its balance is drawn. A function that loses is left to Python for good. Functions that it calls may still be
+compiled by itself, and is reviewed alike. So the answer depends on what was compiled and called, never on a clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .frontend.bytecode.resume_codes import origin_code
 from .ir import Graph, ScalarSpec, TensorSpec
 from .ir.graph import GETITEM
 
-#: What things cost, in nanoseconds: typical figures of small programs on a CPU. Only their ratios matter.
+#: Costs in nanoseconds: typical figures of small programs on a CPU. Only their ratios matter.
 _OPERATION = 1500
 _INSTRUCTION = 10
 _BYTES_PER_NANOSECOND = 16
@@ -32,7 +32,7 @@ _FRAME_HOOK = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What one variant saves at each call, and whether it ends in a graph break. The payload of its entry."""
+    """The savings of one variant at each call, and whether it ends in a graph break. The payload of its entry."""
 
     saved: float
     breaks: bool

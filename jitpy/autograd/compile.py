@@ -106,7 +106,7 @@ def _halves(graph: Graph) -> tuple[Joint, Halves]:
 
 
 def _watched(joint: Joint, halves: Halves) -> list[Watched]:
-    """What must be watched besides the kept inputs: those torch checks itself, and names as eager would. It does so
+    """The values to watch besides the kept inputs: those torch checks itself, and names as eager would. It does so
     behind all that is watched, so that one in front of others, of which eager would tell first, is watched, too."""
     apart = [bool(one.text) or one.place not in halves.saved for one in joint.watched]
     return [one for k, one in enumerate(joint.watched) if any(apart[k:])]
@@ -312,7 +312,7 @@ def _is_reentrant(graph: Graph) -> bool:
 
 
 def _for_all_leaves(run: Compiled) -> Compiled:
-    """What a backward pass computes through a reentrant checkpoint: as in eager, only if it goes to all leaves."""
+    """The backward pass through a reentrant checkpoint: as in eager, only if it goes to all leaves."""
 
     def call(*values: Any) -> tuple[Any, ...]:
         if not torch.autograd._is_checkpoint_valid():  # type: ignore[attr-defined]

@@ -76,8 +76,8 @@ def _depends(graph: Graph, shown: set[Node]) -> bool:
 def _levels(graph: Graph, shown: set[Node], bases: Bases) -> dict[Node, int]:
     """For each node the first part that it can be in.
 
-    What is computed from a result, and leads to another one, is a level above it; views are on the level of what they
-    show. Random nodes stay in order, and a reentrant checkpoint stays together: in eager it is one node.
+    A value that is computed from a result, and leads to another one, is a level above it; views are on the level of
+    what they show. Random nodes stay in order, and a reentrant checkpoint stays together: in eager it is one node.
     """
     leading = _leading(graph, shown)
     floors: dict[Any, int] = {}
@@ -156,7 +156,8 @@ def _stages(graph: Graph, levels: dict[Node, int], last: int, bases: Bases) -> d
 
 
 def _check_written_late(graph: Graph, bases: Bases, stages: dict[Node, int], last: int) -> None:
-    """What an earlier part keeps is in memory of its own, and would not change with an input that gets it later."""
+    """Values that an earlier part keeps are in memory of their own, and would not change with an input that gets it
+    later."""
     written = frozenset().union(*(bases.of(mutation.value) for mutation in graph.mutations)).difference(graph.inputs)
     for node in graph.nodes if written else ():
         if stages[node] < last and needs_grad(node.spec) and any(

@@ -166,7 +166,7 @@ def _rms_norm(b: Builder, x: Node, shape: Any, weight: Node | None = None, eps: 
 
 @expansion("aten.dropout.default")
 def _dropout(b: Builder, x: Node, probability: float, train: bool) -> Node:
-    """What eager multiplies by is kept as a mask of one byte an element."""
+    """Eager's factor is kept as a mask of one byte an element."""
     if not train or probability == 0:
         return b.call("aten.alias.default", x)
     if probability == 1:
@@ -284,7 +284,7 @@ def _cross_entropy(b: Builder, x: Node, target: Node, weight: Node | None = None
 
 def _loss_of_all_classes(b: Builder, logs: Node, target: Node, weight: Node | None, reduction: int,
                          ignore_index: Any) -> Node:
-    """What label smoothing adds: the loss with each class as the target, those that count."""
+    """The term that label smoothing adds: the loss with each class as the target, those that count."""
     if weight is not None or logs.tensor.ndim == 1 or not isinstance(logs.tensor.shape[1], int):
         raise NotCovered("label smoothing with weights or of one example")
     losses = b.call("aten.neg.default", b.call("aten.sum.dim_IntList", logs, [1]))

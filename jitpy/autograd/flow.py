@@ -55,7 +55,7 @@ class FlowGraph:
         return found
 
     def _reach(self, source: Hashable, sink: Hashable) -> dict[Hashable, Hashable]:
-        """What can be reached from the source, each key with the one before it; ends early at the sink."""
+        """The keys that can be reached from the source, each key with the one before it; ends early at the sink."""
         came_from: dict[Hashable, Hashable] = {source: source}
         waiting = deque([source])
         while waiting:

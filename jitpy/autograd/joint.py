@@ -67,7 +67,7 @@ class Joint:
 
     @property
     def results(self) -> list[Node]:
-        """What the forward half must compute: outputs and values of mutations."""
+        """The values that the forward half must compute: outputs and values of mutations."""
         return [*self.graph.outputs[:self.n_outputs], *(m.value for m in self.graph.mutations)]
 
 

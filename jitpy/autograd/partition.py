@@ -1,5 +1,5 @@
-"""What the forward pass keeps for the backward pass: a cheapest cut between what only the forward pass can compute and
-what the backward pass reads.
+"""The values that the forward pass keeps for the backward pass: a cheapest cut between what only the forward pass can
+compute and what the backward pass reads.
 
 The idea is that of "Training Deep Nets with Sublinear Memory Cost" (https://arxiv.org/abs/1604.06174), as a minimum
 cut. Cutting a value costs the bytes that it takes, twice if the forward pass would otherwise never write it to
@@ -61,7 +61,7 @@ def _within(facts: _Facts, saved: list[Node], budget: float) -> list[Node]:
 
 @dataclass
 class _Facts:
-    """What the cut is decided by.
+    """The facts that decide the cut.
 
     late    nodes that depend on gradients: the backward pass
     early   nodes that the forward pass computes for its own results

@@ -1,4 +1,5 @@
-"""What eager's own nodes would free and refuse, for backward passes over parts of a compiled graph (`Paths`).
+"""Saved-tensor freeing and refusals as in eager's own nodes, for backward passes over parts of a compiled graph
+(`Paths`).
 
 Asked for only when a program makes such a pass: it runs ops on meta tensors, to see what autograd saves of them.
 """

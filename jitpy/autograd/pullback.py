@@ -1,4 +1,4 @@
-"""What gradient rules are written with."""
+"""The vocabulary of gradient rules."""
 
 from __future__ import annotations
 

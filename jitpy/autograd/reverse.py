@@ -76,7 +76,7 @@ def vjp(graph: Graph, outputs: Sequence[Node], cotangents: Sequence[Node | None]
 
 @dataclass(frozen=True)
 class GradientHooks:
-    """What happens to the gradients of some nodes before they are passed on."""
+    """Hooks on the gradients of some nodes, before these are passed on."""
 
     #: nodes whose gradients go through `run` where eager's engine comes to the ops that made them, the last one first
     nodes: Collection[Node]
@@ -135,7 +135,8 @@ def _pull(pull: Pullback, grads: Gradients) -> list[tuple[Node, Node]]:
 
 
 def _by(rule: Any, pull: Pullback, grads: Gradients, args: Any, kwargs: Any) -> Any:
-    """What a rule makes. Ops that refuse their arguments do so in eager's backward pass, if that is ever run."""
+    """The gradients that a rule makes. Ops that refuse their arguments do so in eager's backward pass, if that is
+    ever run."""
     try:
         return rule(pull, *grads, *args, **kwargs)
     except NotCovered:

@@ -57,7 +57,7 @@ def _without(graph: Graph, cotangents: list[Node], missing: set[Node]) -> set[No
 
 
 def _other_summand(node: Node, absent: set[Node]) -> Node | None:
-    """What is left of a sum without its undefined part, if that is all of it."""
+    """The rest of a sum without its undefined part, if that is all of it."""
     if node.op.name != "aten.add.Tensor" or len(node.args) != 2 or node.kwargs:
         return None
     rest = node.args[1] if node.args[0] in absent else node.args[0]

@@ -53,7 +53,8 @@ class KeptByEager:
 
 
 def kept_by_eager(graph: Graph) -> KeptByEager:
-    """What eager keeps of the inputs and outputs of a graph (outputs own their memory: see `results.separate`).
+    """The values that eager keeps of the inputs and outputs of a graph (outputs own their memory: see
+    `results.separate`).
 
     A value that was written into an input counts as that input: the graph builder lets no program overwrite what
     autograd keeps, so that the value is the last one.

@@ -1,1 +1,2 @@
-"""What makes graphs callable: `cpp/`, `eager`, the registry, and the bridge to backends that take fx graphs."""
+"""Backends, which make graphs callable: `cpp/`, `eager`, the registry, and the bridge to backends that take fx
+graphs."""

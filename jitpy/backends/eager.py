@@ -177,7 +177,7 @@ class _Planner:
 
 
 def _scattered(scatter: Callable[..., torch.Tensor], base: torch.Tensor, *args: Any) -> torch.Tensor:
-    """What eager writes to has memory of its own, which begins where the tensor does."""
+    """The tensor that eager writes to has memory of its own, which begins where the tensor does."""
     if base.storage_offset():
         copy = base.clone()
         base = copy if copy.stride() == base.stride() else base

@@ -36,7 +36,7 @@ def can_freeze(graph: Graph) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is compiled for the values of some inputs: copies that share their memory, by position; `given` are the
+    """Code that is compiled for the values of some inputs: copies that share their memory, by position; `given` are the
     positions of the inputs that are passed on, in front of `constants`."""
 
     copies: dict[int, torch.Tensor]

@@ -1,4 +1,4 @@
-"""What is fused, in which order kernels and calls run, and whose memory each result takes over."""
+"""Decides what is fused, in which order kernels and calls run, and whose memory each result takes over."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class MemoryPlanner:
                 self.units.append(Unit(kernel=kernel, checks=checks))
 
     def _memory(self, units: list[Any], kernels: dict[Group, Kernel]) -> Memory:
-        """What units read and write that has memory of its own."""
+        """The values with memory of their own that units read and write."""
         touched: dict[Any, tuple[Sequence[Value], Sequence[Value]]] = {}
         calls = dict(zip(self.fusion.calls, self._calls(), strict=True))
         kept = {base_of(v) for v in (*flat(self.output_values), *self.mutation_values) if isinstance(v, Value)}

@@ -1,4 +1,4 @@
-"""What a kernel is called for readers: its operations, and the lines of the program that they come from."""
+"""A kernel's name for readers: its operations, and the lines of the program that they come from."""
 
 from __future__ import annotations
 

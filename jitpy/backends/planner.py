@@ -1,5 +1,5 @@
 """A graph to kernels' text and a `Plan`: the steps that allocate, run kernels and calls, and free, for what
-`memory_planner.py` has decided. What differs between devices is the `Target`'s part."""
+`memory_planner.py` has decided. Differences between devices are the `Target`'s part."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Planner(MemoryPlanner):
         return self.target.text(self.table)
 
     def report(self) -> str:
-        """What was fused, and what was not."""
+        """The fused kernels, and the refused fusions."""
         lines = [f"{self.graph.name}: {len(self.kernels)} kernels, {len(self.low.calls)} eager calls"]
         for kernel in self.kernels:
             lines.append(

@@ -1,4 +1,4 @@
-"""What the two code generators do alike with a graph: patterns, schedule, kernels, plan."""
+"""The stages that both code generators share: patterns, schedule, kernels, plan."""
 
 from __future__ import annotations
 

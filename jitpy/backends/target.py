@@ -1,4 +1,4 @@
-"""What a kind of device adds to the shared planner: how kernels are printed, compiled and called."""
+"""The part that a kind of device adds to the shared planner: how kernels are printed, compiled and called."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Printed:
 
 @dataclass(slots=True)
 class Linked:
-    """What compiling gave: the address of the size function (0: none) and what must live as long as the plan."""
+    """The result of compiling: the address of the size function (0: none) and what must live as long as the plan."""
 
     size_function: int = 0
     keep_alive: list[Any] = field(default_factory=list)

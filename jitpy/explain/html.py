@@ -98,7 +98,7 @@ def _key(record: BreakRecord) -> BreakKey:
 
 @dataclass(slots=True)
 class _Line:
-    """What is known of one line of the program."""
+    """The facts about one line of the program."""
 
     graphs: list[int] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)

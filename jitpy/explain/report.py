@@ -79,7 +79,7 @@ class FrameReport:
 
 
 class Report:
-    """What `jitpy.explain` found. `str(report)` is the whole text.
+    """The findings of `jitpy.explain`. `str(report)` is the whole text.
 
     result           what the call returned
     frames           a FrameReport for each captured frame, in the order in which they were compiled

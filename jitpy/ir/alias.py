@@ -12,7 +12,7 @@ from .spec import Spec, TensorSpec
 
 
 def alias_kind(graph: Graph, node: Node) -> str:
-    """What a node's result is to its arguments' memory: `'copy'` (new memory), `'view'`, `'self'` (the argument
+    """The relation of a node's result to its arguments' memory: `'copy'` (new memory), `'view'`, `'self'` (the argument
     itself), or `'unknown'`."""
     op = node.op
     if op is INPUT or op is CONSTANT or not has_tensor(node.spec):
@@ -36,7 +36,7 @@ def alias_kind(graph: Graph, node: Node) -> str:
 
 
 def hidden_history(graph: Graph, node: Node) -> Node | None:
-    """What a view that was made under no_grad looks at, if that was computed and requires grad: torch says of such a
+    """The base of a view that was made under no_grad, if it was computed and requires grad: torch says of such a
     view, as long as it knows the base, that it requires grad, too."""
     source = node
     while not needs_grad(source.spec) and alias_kind(graph, source) == "view":

@@ -1,6 +1,6 @@
 """`torch.autograd.Function` in a graph.
 
-What `forward` computed is in the graph like everything else, recorded without gradients. One node then says that its
+The nodes of `forward` are in the graph like everything else, recorded without gradients. One node then says that its
 results have a history of their own: it passes them on, and its gradients are the user's, as a graph that was traced
 from `backward`. Run op by op the node is a Function of torch's, whose backward pass runs that graph; where the graph
 around it is differentiated, that graph becomes part of it, and the node gives way to what it passes on (`lower`).
@@ -26,7 +26,7 @@ NAME = "ir.autograd_function"
 
 @dataclass(eq=False)
 class CustomGradient:
-    """What the node runs: `(results, inputs, kept) -> the results with a history`.
+    """The node's call: `(results, inputs, kept) -> the results with a history`.
 
     name           of the user's class
     backward       takes the gradients of the results, then `kept`; returns gradients. It was traced for gradients in

@@ -1,4 +1,4 @@
-"""What eager's autograd keeps of an op: found by running the op on meta tensors and watching what it saves
+"""Tensors that eager's autograd keeps of an op: found by running the op on meta tensors and watching what it saves
 (on zeros where the values tell the sizes of results).
 
 Eager refuses to run a backward pass when a tensor that it kept was changed in place meanwhile. In a functional graph
@@ -28,7 +28,7 @@ from .spec import ScalarSpec, Spec, TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Saves:
-    """What autograd keeps of a node.
+    """The tensors that autograd keeps of a node.
 
     operands   positions among `dict.fromkeys(node.input_nodes())` of those whose memory it keeps, in the order in which
                it keeps them, and a backward pass asks for them
@@ -54,7 +54,7 @@ class _Operand(NamedTuple):
 
 
 def saved_by(sizes: SizeEnv, node: Node) -> Saves | None:
-    """What autograd keeps for a node's backward pass; None where the op does not run on these."""
+    """The tensors that autograd keeps for a node's backward pass; None where the op does not run on these."""
     sources = list(dict.fromkeys(node.input_nodes()))
     specs = [_at_hints(sizes, source.spec) for source in sources]
     target, *arguments = _call_behind(sizes, node)
@@ -165,7 +165,7 @@ def _runs_once(results: Sequence[Any], operands: Iterable[Any]) -> bool:
 
 
 def _call_behind(sizes: SizeEnv, node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """What eager calls: for attention the kernel that it picks by the device, which meta tensors do not tell."""
+    """The op that eager calls: for attention the kernel that it picks by the device, which meta tensors do not tell."""
     if node.op.name == "aten.scaled_dot_product_attention.default":
         args, kwargs = normalize(node.op, node.args, node.kwargs)
         kernel = attention_kernel(sizes, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The reference interpreter: runs a graph node by node with eager kernels. What every backend is tested against."""
+"""The reference interpreter: runs a graph node by node with eager kernels. Every backend is tested against it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Signal handlers while a call is compiled: the user's code, which Python may run between any two instructions.
 
 A handler that runs inside a dispatch mode of ours would have its tensors' operations taken by that mode, and one that
-raises there would leave the mode behind. So handlers wait for the end of such places, and run at once elsewhere. What
-they raise reaches the caller whole: wrapped, so that no `except Exception` of the compiler takes it for its own.
+raises there would leave the mode behind. So handlers wait for the end of such places, and run at once elsewhere. Their
+exceptions reach the caller whole: wrapped, so that no `except Exception` of the compiler takes it for its own.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class CaptureMode(TorchDispatchMode):
         return False  # else torch imports its compiler at the first call
 
     def taken_apart(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a call gives that is made of others, which come to this mode one by one; NotImplemented for the rest."""
+        """The result of a call that is made of others, which come to this mode one by one; NotImplemented for the
+        rest."""
         if func is torch.ops.prim.device.default:
             return args[0].device
         if func.name() in ("aten::size", "aten::stride"):  # overloads in Python only, which no kernel is behind

@@ -1,8 +1,7 @@
 """Whether a graph is linear in some of its inputs.
 
-Asked of the backward pass of a `torch.autograd.Function`: only a linear one may be given its gradients in parts. What
-is linear is known op by op, as sums of products; what is not known is not linear.
-"""
+Asked of the backward pass of a `torch.autograd.Function`: only a linear one may be given its gradients in parts.
+Linearity is known op by op, as sums of products; unknown ops are not linear. """
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jitpy knows of one operator. The table itself is in `jitpy/ir/ops/`."""
+"""The facts about one operator. The table itself is in `jitpy/ir/ops/`."""
 
 from __future__ import annotations
 

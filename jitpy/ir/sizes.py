@@ -76,7 +76,7 @@ class SymbolInfo:
 
 @dataclass(slots=True)
 class _Saved:
-    """What the environment knew before a relation was recorded."""
+    """The environment's knowledge before a relation was recorded."""
 
     facts: dict[tuple[str, Any], bool]
     replacements: dict[sympy.Symbol, sympy.Expr]
@@ -176,13 +176,13 @@ class SizeEnv:
             self._collect(value.expr, found)
 
     def entry_relations(self) -> list[tuple[sympy.Basic, str]]:
-        """What the inputs must fulfil, with the reasons: the guards."""
+        """The relations that the inputs must fulfil, with the reasons: the guards."""
         return [(relation, why) for relation, why, promised in zip(self.relations, self.reasons, self._promised,
                                                                    strict=True)
                 if not promised and not self.is_unbacked(relation)]
 
     def run_time_checks(self) -> list[tuple[sympy.Basic, str]]:
-        """What the compiled graph must check when it knows its unbacked sizes, with the reasons."""
+        """The relations that the compiled graph must check when it knows its unbacked sizes, with the reasons."""
         if not self._unbacked:
             return []
         return [(relation, why) for relation, why, promised in zip(self.relations, self.reasons, self._promised,

@@ -347,7 +347,7 @@ def _enclosed(text: str) -> bool:
 
 def size_function(exprs: Iterable[Dim], symbols: Sequence[sympy.Symbol]) -> Callable[[tuple[int, ...]], list[int]]:
     """A Python function from the symbols' values (in the order of `symbols`) to the list of the expressions' values.
-    What is divided by 0 is 0."""
+    A quotient by 0 is 0."""
     names = {symbol: f"v[{i}]" for i, symbol in enumerate(symbols)}
     body = ", ".join(_Printer(names, c=False, total=True).top(expr) for expr in exprs)
     namespace: dict[str, Any] = {}

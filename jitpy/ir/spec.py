@@ -1,4 +1,4 @@
-"""What is known of a value in the graph before it runs: tensors and host scalars."""
+"""The facts about a value in the graph before it runs: tensors and host scalars."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ScalarSpec:
         return f"{self.kind.__name__}" + (f"={self.expr}" if self.expr is not None else "")
 
 
-#: What a node may produce. A tuple is a multi-output op; `None` is an op run for its effect, or an
+#: The values that a node may produce. A tuple is a multi-output op; `None` is an op run for its effect, or an
 #: output that the op leaves undefined; `list`-returning ops have tuples as well.
 Spec = TensorSpec | ScalarSpec | None | tuple["Spec", ...]
 

@@ -3,7 +3,7 @@
     call = make_differentiable(forward, spec)
     outputs = call(*inputs)                    # a tuple; the differentiable ones have a grad_fn
 
-One call is one node of autograd's graph. What eager promises of its many nodes holds for the one: saved tensors are
+One call is one node of autograd's graph. Eager's promises for its many nodes hold for the one: saved tensors are
 checked for changes in place, offered to saved-tensor hooks and freed behind the backward pass; gradients that nobody
 needs are not computed, and those that do not exist are None.
 
@@ -440,7 +440,7 @@ _WITH_CLASSES = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, to
                            torch.float64})
 
 
-#: What eager says of one of several views, made at once, that it is to read after its memory was written to.
+#: Eager's error for one of several views, made at once, that it is to read after its memory was written to.
 REFUSED_VIEW = (
     "is a view and its base or another view of its base has been modified inplace. This view is the output of a "
     "function that returns multiple views. Such functions do not allow the output views to be modified inplace. You "

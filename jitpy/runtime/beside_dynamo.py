@@ -56,7 +56,7 @@ def show_original(jitted: Any, original: Any) -> None:
 
 
 def stance() -> str:
-    """What `torch.compiler.set_stance` was last told."""
+    """The last argument of `torch.compiler.set_stance`."""
     chosen = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     return "default" if chosen is None else chosen.stance
 

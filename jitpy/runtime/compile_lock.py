@@ -1,7 +1,7 @@
 """One thread compiles at a time: tracing reads and guards the state of the whole process.
 
-A backend of the program's runs while a thread has its turn, and may wait for other threads. What these would compile
-runs as plain Python then, as they must not wait for the turn.
+A backend of the program's runs while a thread has its turn, and may wait for other threads. Code that these would
+compile runs as plain Python then, as they must not wait for the turn.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ def set_hook_api(capsule: Any | None) -> None:
 
 
 def set_hook_functions(enter: Callable[[], None], leave: Callable[[], None]) -> None:
-    """What is called around entries with `needs_hook`, by native dispatchers where `set_hook_api` gave them nothing."""
+    """The functions that are called around entries with `needs_hook`, by native dispatchers where `set_hook_api` gave
+    them nothing."""
     global _hook
     _hook = (enter, leave)
     module = native_runtime()
@@ -151,7 +152,7 @@ def set_hook_functions(enter: Callable[[], None], leave: Callable[[], None]) -> 
 
 
 def set_hook_pause(suspend: Callable[[], int], resume: Callable[[int], None]) -> None:
-    """What `suspend_hook` and `resume_hook` call: those of `frontend/hook`."""
+    """The functions that `suspend_hook` and `resume_hook` call: those of `frontend/hook`."""
     global _pause
     _pause = (suspend, resume)
 

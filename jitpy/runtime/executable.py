@@ -61,7 +61,7 @@ _NOT_PLAIN = _keys("Conjugate", "Negative", "ZeroTensor", "Python", "Functionali
 
 
 class Executable(Protocol):
-    """What `make_executable` returns."""
+    """The result of `make_executable`."""
 
     @property
     def plan(self) -> Plan: ...
@@ -101,8 +101,8 @@ def set_pool_limit(limit: int) -> None:
 
 
 def pool_stats() -> dict[str, int]:
-    """What the memory pool holds: `limit`, `cached_bytes`, `cached_blocks` (unused, kept), `used_bytes`, `used_blocks`
-    (handed out), `hits`, `misses`. All zero where there is no native runtime, and so no pool."""
+    """The state of the memory pool: `limit`, `cached_bytes`, `cached_blocks` (unused, kept), `used_bytes`,
+    `used_blocks` (handed out), `hits`, `misses`. All zero where there is no native runtime, and so no pool."""
     native = _native_or_none()
     return dict.fromkeys(_POOL_FACTS, 0) if native is None else native.pool_stats()
 

@@ -48,7 +48,7 @@ class Check:
 
 
 def class_markers(lookup: Any) -> tuple[Any, Any]:
-    """What stands for absent names in a class lookup's `names`, and the type of what stands for a class that holds
+    """The marker of absent names in a class lookup's `names`, and the type of what stands for a class that holds
     the name: globals of the module that defines the lookup's class."""
     module = sys.modules[type(lookup).__module__]
     return module.MISSING, module.HeldBy

@@ -331,7 +331,7 @@ class GuardFunction:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What the names in `source_text` stand for: with these as globals the text can be run."""
+        """The meaning of the names in `source_text`: with these as globals the text can be run."""
         _ = self.source_text
         return {**checks.HELPERS, **self._names}
 

@@ -236,7 +236,7 @@ class _Build:
 
     def object_key(self, source: Path) -> str:
         texts = [part for path in _with_headers(source) for part in (path.name, path.read_bytes())]
-        # What is found in a folder is part of the texts and of the environment; where the folder is does not matter.
+        # The files in a folder are part of the texts and of the environment; where the folder is does not matter.
         flags = "\0".join(flag for flag in self.flags if not flag.startswith("-I"))
         return cache.key_of("object", self.compiler.version, self.environment, self.table.language, flags, *texts)
 

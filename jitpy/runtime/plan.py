@@ -1,4 +1,4 @@
-"""What a backend hands to the runtime: a straight-line program over numbered slots.
+"""The program that a backend hands to the runtime: a straight-line program over numbered slots.
 
 Slots 0..n_inputs-1 hold the graph's inputs when the program starts; steps fill further slots. A slot holds
 a tensor or a Python number. `jitpy/runtime/executable.py` turns a `Plan` into a native callable (or, where
@@ -96,7 +96,7 @@ class LaunchStep:
     kernel's signature that are no constexpr, in its order: for a pointer the SlotRef of a tensor or a Workspace; for a
     number an int or float, a SizeRef, or the SlotRef of a slot that holds a number.
 
-    What the kernel takes for granted of its arguments (`GpuKernel.divisible`, ints that fit their type) is checked at
+    The kernel's assumptions about its arguments (`GpuKernel.divisible`, ints that fit their type) is checked at
     each launch; where it does not hold, `general` runs instead: it takes the same arguments, over `general_grid` (None:
     the same grid). Without it that is the kernel compiled without these facts, and an int that does not fit its type
     raises OverflowError. `writes` lists the inputs' slots that the kernel writes to, so that their version counters
@@ -191,8 +191,8 @@ Step = AllocStep | KernelStep | LaunchStep | CallStep | ViewStep | CopyStep | Bi
 
 @dataclass(slots=True)
 class ScheduleNotes:
-    """What reports say of a plan: its kernel calls (`KernelInfo` of the backend), the graph nodes that run eagerly with
-    the reason for each, and the fusions that were refused (each printable)."""
+    """The part of a plan that reports show: its kernel calls (`KernelInfo` of the backend), the graph nodes that run
+    eagerly with the reason for each, and the fusions that were refused (each printable)."""
 
     kernels: list[Any]
     eager: dict[str, str]

@@ -67,7 +67,7 @@ class ProfiledExecutable(PythonExecutable):
                 profile.peak, profile.buffers = number, sorted(held, key=lambda buffer: -buffer.bytes)
 
     def _held(self, call: Any, number: int) -> list[Buffer]:
-        """What slots and scratch memory hold behind a step."""
+        """The bytes that slots and scratch memory hold behind a step."""
         found: dict[int, Buffer] = {}
         for value in (*call.slots, call.scratch):
             if not isinstance(value, torch.Tensor) or (key := _memory(value)) in self._ignored:

@@ -1,8 +1,7 @@
 """Relations between symbolic sizes, evaluated exactly: as Python text, and as a program for the native stack machine.
 
-Both compute with fractions, so that `floor(s0/2)` and `s0/s1 < 3` mean what they say. What neither form covers is
-put to sympy.
-"""
+Both compute with fractions, so that `floor(s0/2)` and `s0/s1 < 3` mean what they say. Relations that neither form
+covers are put to sympy. """
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What autograd makes of a tensor beyond its keys: as `autograd_passes` of `native/runtime/tensor_facts.cpp`."""
+"""The facts that autograd has about a tensor beyond its keys: as `autograd_passes` of
+`native/runtime/tensor_facts.cpp`."""
 
 from __future__ import annotations
 

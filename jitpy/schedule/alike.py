@@ -18,8 +18,9 @@ _PLACED = frozenset({"index", "size", "check", "reduced", "cell"})
 
 
 def body_key(roots: Iterable[Expr], place: Callable[[Index], Hashable | None]) -> tuple[Hashable, ...] | None:
-    """What the expressions compute, with the tensors numbered in place of named. `place` says where an access is,
-    relative to the point that is computed; None, there or here, for what is not the same at every point."""
+    """A key of the computation of expressions, with the tensors numbered in place of named. `place` says where an
+    access is, relative to the point that is computed; None, there or here, for what is not the same at every
+    point."""
     roots = list(roots)
     numbers: dict[Expr, int] = {}
     buffers: dict[Value, int] = {}

@@ -157,7 +157,8 @@ def walk(roots: Iterable[Expr]) -> list[Expr]:
 
 
 def order(roots: list[Expr], available: dict[Expr, str]) -> list[Expr]:
-    """What must be computed for `roots` beyond what is available, operands first. Constants need nothing."""
+    """The expressions that must be computed for `roots` beyond what is available, operands first. Constants need
+    nothing."""
     seen: set[Expr] = set()
     result: list[Expr] = []
     stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]

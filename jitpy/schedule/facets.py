@@ -230,7 +230,7 @@ def _decompose(low: Lowering, node: Node, args: tuple[Any, ...], kwargs: dict[st
 
 
 def _check_dtypes(node: Node, spec: Any, made: Any) -> None:
-    """What reads the node's value reads memory of its spec's dtype."""
+    """Readers of the node's value read memory of its spec's dtype."""
     if isinstance(spec, tuple):
         for part, value in zip(spec, made, strict=True):
             _check_dtypes(node, part, value)

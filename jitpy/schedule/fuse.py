@@ -1,9 +1,9 @@
 """Fusion: which values become one kernel.
 
 Every computed value starts as a group of its own. Pairs of groups that share data are ranked by the bytes of memory
-traffic that merging would save, and merged from the top while the merge is legal and within budget. What is legal
-follows from the index expressions alone: all members must meet at the same points of one iteration space (see
-`space.py`), and no other kernel may have to run in between. Refusals are kept with their reasons.
+traffic that merging would save, and merged from the top while the merge is legal and within budget. Legality follows
+from the index expressions alone: all members must meet at the same points of one iteration space (see `space.py`),
+and no other kernel may have to run in between. Refusals are kept with their reasons.
 
 A group reduces the rows of its space. One that reduces the columns of the same matrix can join it (`Group.columns`):
 the kernel reads each row once, and its columns' results are complete behind the last row.
@@ -40,7 +40,7 @@ from .values import Computed, HostScalar, Pointwise, Probe, Product, Reduction, 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one kernel may hold, and how work weighs against memory traffic, on a kind of device."""
+    """The limits of one kernel, and how work weighs against memory traffic, on a kind of device."""
 
     #: expressions and distinct memory operands of a kernel
     expressions: int = 400
@@ -698,8 +698,8 @@ class Fusion:
 
     def _traffic(self, value: Value, probe: Probe, outside: list[Value], stays: bool) -> tuple[float, float]:
         """Bytes moved if `value` is stored for the readers `outside`, and if these compute it themselves; arithmetic
-        counts as bytes, and so do a load, as an addition, and a kernel. What is read several times comes from a cache
-        then, so that its memory is read once. `stays`: it is computed for its own group in any case."""
+        counts as bytes, and so do a load, as an addition, and a kernel. Values that are read several times come from a
+        cache then, so their memory is read once. `stays`: it is computed for its own group in any case."""
         operands = list(dict.fromkeys(operand for operand, _ in probe.reads))
         points = [self._elements_read(r, value) for r in outside]
 

@@ -105,7 +105,7 @@ class Lowering:
         return self.tag(self.fill((), node.tensor.dtype, node.args[0].item()))
 
     def in_memory(self, node: Node) -> Lowered:
-        """What a call is given for a node."""
+        """The argument of a call for a node."""
         return self.host_constants.get(node) or self.values[node]
 
     def is_on_host(self, node: Node) -> bool:

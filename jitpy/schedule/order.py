@@ -21,7 +21,7 @@ from .values import Value
 
 @dataclass(slots=True)
 class Memory:
-    """What units read and write in memory, as far as it counts.
+    """The memory that units read and write, as far as it counts.
 
     touched   by unit: the values read, and those written
     size      bytes of a value; 0 for one that takes no memory of its own (inputs, small ones)
@@ -141,8 +141,8 @@ class _Usage:
 
 
 def _before_failures(fusion: Fusion, units: list[Any]) -> set[Any]:
-    """What may fail, with all that it depends on. No input may be changed before it has run: kernels that come after it
-    can write into inputs at once."""
+    """Units that may fail, with all that it depends on. No input may be changed before it has run: kernels that come
+    after it can write into inputs at once."""
     if not fusion.low.graph.mutations:
         return set()
     stack = [unit for unit in units if _may_fail(fusion, unit)]

@@ -50,7 +50,7 @@ def _quotients(index: Index) -> list[Quotient]:
 
 
 class Segment:
-    """Expressions as they are for `low <= axis < high`. What does not change is the same object."""
+    """Expressions as they are for `low <= axis < high`. Unchanged parts are the same objects."""
 
     def __init__(self, axis: Axis, low: int, high: int) -> None:
         self.axis = axis
@@ -114,7 +114,7 @@ class Segment:
         return make.make(expr.op, args, expr.dtype, attr)
 
     def _answer(self, op: str, position: Expr, bound: Expr) -> bool | None:
-        """What a comparison says throughout the segment, if it says one thing."""
+        """The answer of a comparison throughout the segment, if it says one thing."""
         if position.op != "index" or bound.op != "const" or not _is_shifted(position.attr, self.axis):
             return None
         cut = bound.attr - position.attr.const + _COMPARISONS[op]

@@ -88,7 +88,7 @@ class View(Value):
 
 
 class Computed(Value):
-    """What kernels make."""
+    """A value that kernels make."""
 
     __slots__ = ()
 
@@ -218,7 +218,7 @@ class Trace:
 
 
 class Probe(Trace):
-    """What a value reads, as indices over axes of its own: the input of every fusion decision."""
+    """The reads of a value, as indices over axes of its own: the input of every fusion decision."""
 
     def __init__(self, value: Value) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class Probe(Trace):
 
 
 def base_of(value: Value) -> Value:
-    """What a chain of views ends in."""
+    """The end of a chain of views."""
     while isinstance(value, View):
         value = value.base
     return value

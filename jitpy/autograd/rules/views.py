@@ -184,7 +184,7 @@ def _pad_by_mode(p: Pullback, g: Node, x: Node, pad: Any, mode: str = "constant"
 
 
 def _around(p: Pullback, g: Node, x: Node, pad: Any) -> Node:
-    """What was copied from the other end of an axis is added there."""
+    """The part that was copied from the other end of an axis is added there."""
     if any(type(n) is not int or n < 0 for n in pad):
         raise NotCovered("negative or symbolic padding")
     count = len(pad) // 2

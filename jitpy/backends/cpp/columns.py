@@ -144,8 +144,8 @@ class ColumnPrinter(PartialsPrinter):
 
 
 class ChunkedColumnPrinter(ColumnPrinter):
-    """Many rows and one stage: chunks of rows are reduced to partial rows in parallel, then combined in order. What has
-    one element per point is written on the way."""
+    """Many rows and one stage: chunks of rows are reduced to partial rows in parallel, then combined in order. Values
+    with one element per point are written on the way."""
 
     @staticmethod
     def fits(kernel: Kernel, printer: ColumnPrinter) -> bool:

@@ -1,4 +1,4 @@
-"""What all kernels have in common: names, memory accesses, order of computations, sharing among threads."""
+"""The parts that all kernels have in common: names, memory accesses, order of computations, sharing among threads."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class KernelPrinter(KernelWriter):
         return self.loaded(value, f"{self.parameters[value]}[{index}]")
 
     def loaded(self, value: Value, text: str) -> str:
-        """What an element of `value` is, given how memory holds it."""
+        """An element of `value`, given how memory holds it."""
         if value.dtype in NAMES:
             return f"float_of_{NAMES[value.dtype]}({text})"
         return f"({text} != 0)" if value.dtype is torch.bool else text

@@ -17,7 +17,7 @@ from ...schedule.values import Value
 NAMES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 #: Lanes of a block, where the loop has no blocks of its own.
 BLOCK = 32
-#: What the prelude converts at once: blocks are multiples of it.
+#: Elements that the prelude converts at once: blocks are multiples of it.
 UNIT = 16
 
 
@@ -52,11 +52,11 @@ def narrowing(dtype: torch.dtype, expr: Expr) -> str:
 
 
 def unrounded(expr: Expr, dtype: torch.dtype) -> Expr:
-    """What to store in a 16-bit dtype, which rounds."""
+    """The expression to store in a 16-bit dtype, which rounds."""
     return expr.args[0] if expr.op == "round_to" and expr.attr is dtype else expr
 
 
-#: What passes on one of its operands, but for its sign.
+#: Operations that pass on one of their operands, but for its sign.
 _PASSING = frozenset(("neg", "abs", "relu", "maximum", "minimum", "where", "fmax", "fmin"))
 
 

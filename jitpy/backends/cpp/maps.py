@@ -54,7 +54,7 @@ class MapPrinter(KernelPrinter):
         return units
 
     def _invariants(self, vector: Axis, names: dict[Expr, str]) -> None:
-        """What does not depend on the vector axis is computed in front of its loop."""
+        """Expressions that do not depend on the vector axis are computed in front of its loop."""
         wanted = [e for e in order(self.kernel.roots(), names)]
         uses: set[Expr] = set()
         for expr in wanted:
@@ -188,5 +188,5 @@ class MapPrinter(KernelPrinter):
 
 
 def _roots(stores: list[Store]) -> list[Expr]:
-    """What the stores need, their places included."""
+    """The expressions that the stores need, their places included."""
     return [s.expr for s in stores] + [e for s in stores for e in index_expressions(s.index)]

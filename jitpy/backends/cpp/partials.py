@@ -66,7 +66,7 @@ class PartialsPrinter(ReductionPrinter):
     """Kernels that reduce columns side by side."""
 
     def partial_dtype(self, reduction: Reduce) -> torch.dtype:
-        """What lines are kept in: of four bytes or eight, as one lies behind the other."""
+        """The dtype that lines are kept in: of four bytes or eight, as one lies behind the other."""
         dtype = self.accumulator(reduction)
         return torch.int32 if reduction.kind in ("any", "all") else dtype
 
@@ -149,7 +149,7 @@ class PartialsPrinter(ReductionPrinter):
             self.text.add(f"const int64_t lanes = {v}_begin + {width} < {n} ? {width} : {n} - {v}_begin;")
 
     def store_columns(self, vector: Axis, stores: list[Store], arrays: dict[Expr, str]) -> None:
-        """What has one element per column, made of results in `arrays`."""
+        """Stores with one element per column, made of results in `arrays`."""
         if not stores:
             return
         names: dict[Expr, str] = {}

@@ -1,4 +1,4 @@
-"""What reductions have in common: lanes of running values, and how these are combined."""
+"""The parts that reductions have in common: lanes of running values, and how these are combined."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ReductionPrinter(KernelPrinter):
         return name
 
     def accumulator(self, reduction: Reduce) -> torch.dtype:
-        """What running values are kept in: truth values in what has as many lanes as what they are made of."""
+        """The dtype of running values: truth values have one with as many lanes as their operands."""
         if reduction.kind not in ("any", "all"):
             return reduction.dtype
         read = {e.attr[0].dtype.itemsize for e in order([reduction.expr], {}) if e.op == "load"}

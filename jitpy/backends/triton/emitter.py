@@ -1,4 +1,4 @@
-"""What all kernels have in common: parameters, tiles, memory accesses, the order of computations."""
+"""The parts that all kernels have in common: parameters, tiles, memory accesses, the order of computations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .tiles import Launch, Tile, place_tiles
 INLINE = 48
 #: Bytes of an operand that the second level cache does not hold for the next kernel.
 STREAMED = 1 << 25
-#: What Triton calls divisible.
+#: The divisor in Triton's sense of divisible.
 DIVISOR = 16
 
 
@@ -40,7 +40,7 @@ class Partial:
     dtype: torch.dtype
 
 
-#: What a parameter stands for: an operand, scratch memory or a size.
+#: The meaning of a parameter: an operand, scratch memory or a size.
 Parameter: TypeAlias = Value | Partial | sympy.Expr
 
 
@@ -325,7 +325,7 @@ class Emitter(KernelWriter):
         return [f"{t.name}_in" for t in tiles if t.masked]
 
     def _load(self, expr: Expr) -> str:
-        """What is computed with: a number, floats of 16 bits as float32."""
+        """The operand of a computation: a number, floats of 16 bits as float32."""
         value = expr.attr[0]
         if isinstance(value, HostScalar):
             return self.parameters[value]
@@ -333,7 +333,7 @@ class Emitter(KernelWriter):
         return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
 
     def loaded(self, expr: Expr) -> str:
-        """What is in memory."""
+        """The value as it is in memory."""
         value, index = expr.attr
         name = self.parameters[value]
         text, masks = self.index(index), self.masks(self.tiles_of(expr.axes))
@@ -353,7 +353,7 @@ class Emitter(KernelWriter):
         return f"tl.load({pointer}{mask})"
 
     def _policy(self, expr: Expr) -> str:
-        """What the cache should do with what is loaded; '' leaves it to the hardware."""
+        """The cache's policy for a load; '' leaves it to the hardware."""
         if self.launch.cached and set(self.kernel.axes) <= expr.axes:
             return "evict_first" if self.last_pass else "evict_last"
         return "evict_first" if self._is_streamed(expr) else ""
@@ -439,7 +439,7 @@ class Emitter(KernelWriter):
 
 
     def _is_multiple(self, size: Dim) -> bool:
-        """Is a size a multiple of 16 now? What depends on data is so only if it always is."""
+        """Is a size a multiple of 16 now? Values that depend on data count only if they always are."""
         env = self.kernel.env
         return is_multiple(size, DIVISOR) or not env.is_unbacked(size) and env.hint(size) % DIVISOR == 0
 

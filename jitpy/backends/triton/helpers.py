@@ -337,7 +337,7 @@ def drawn_below_by_fours(index, seed, offset, THREADS: tl.constexpr, VECTOR: tl.
 
 
 def helper_names() -> Iterable[str]:
-    """What helpers are called."""
+    """The names of helpers."""
     return _HELPERS.keys()
 
 

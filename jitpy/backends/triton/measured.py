@@ -1,7 +1,7 @@
 """`mode="max-autotune"`: whether a template or the library computes a product, with all that its kernel has fused.
 
 The part of the graph that a product's kernel computes is planned both ways, and the two are timed in turns, on random
-operands from memory. What was found is kept on disk for the kind of GPU.
+operands from memory. Results are kept on disk for the kind of GPU.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _TAKEN = {"tl", "triton", "libdevice", "range", "MACHINE"}
 
 
 def stem_for(expr: Expr) -> str:
-    """What to call the value of an expression: after its node, else after what it does."""
+    """The name of an expression's value: after its node, else after what it does."""
     name = re.sub(r"_\d+(?=_|$)", "", expr.name).strip("_")
     if not name:
         return "t" if expr.op in ("load", "const", "index", "cast", "reduced") else usable(expr.op)

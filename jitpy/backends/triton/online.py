@@ -77,7 +77,7 @@ class Follower:
         raise NotImplementedError
 
     def held(self, emitter: ReductionEmitter, first: str) -> str:
-        """What a program of a cluster finds in its part of a row, which it holds; `first` is the other one's result
+        """The result of a program of a cluster for its part of a row, which it holds; `first` is the other one's result
         in this part. Returns a name."""
         raise NotImplementedError
 

@@ -1,9 +1,8 @@
 """Matrix products: each program has a tile of the result, and walks the inner axis tile by tile on the tensor cores.
 
-A kernel of style `product` has one or two products of the same shape (`schedule/products.py`). What their operands are
-made of is computed on the tiles as they are loaded, and what is made of the results on the sums in registers, before
-these are rounded and stored.
-"""
+A kernel of style `product` has one or two products of the same shape (`schedule/products.py`). Computations behind
+their operands run on the tiles as they are loaded, and those on the results run on the sums in registers, before
+these are rounded and stored. """
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _stages(kernel: Kernel) -> int:
 
 
 def accumulator(reduction: Reduce) -> torch.dtype:
-    """What running values are kept in."""
+    """The dtype of running values."""
     if reduction.kind in ("any", "all"):
         return torch.int32
     return torch.int32 if reduction.dtype is torch.bool else reduction.dtype
@@ -139,7 +139,7 @@ class ReductionEmitter(Emitter):
         return [own, self.positions] if reduction.kind.startswith("arg") else [own]
 
     def operand_of(self, reduction: Reduce, *along: Tile) -> str:
-        """What is reduced, one for every point, in the accumulator's dtype; beyond the end of `r` (and of the tiles
+        """The reduced operand, one for every point, in the accumulator's dtype; beyond the end of `r` (and of the tiles
         `along`) neutral."""
         expr, dtype = reduction.expr, accumulator(reduction)
         if expr.op == "const":
@@ -293,7 +293,7 @@ class ReductionEmitter(Emitter):
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)) * cluster,))
 
     def held_operands(self, reduction: Reduce) -> Iterator[str]:
-        """What is reduced, for each block of what is held."""
+        """The reduced operands, for each held block."""
         outer = dict(self.names)
         self.walks += 1
         for start in self._blocks():
@@ -529,7 +529,7 @@ class ReductionEmitter(Emitter):
                 r.inside = False
 
         def end() -> None:
-            """What is left."""
+            """The rest."""
             if not whole or rest > r.block:
                 parts = starts if not whole and self._in_chunks() else [start]
                 until = str(whole + rest) if self.aligned is not None else last
@@ -570,7 +570,7 @@ class ReductionEmitter(Emitter):
         return type(self.r.size) is int and self.r.size % (self.r.block * self.launch.together) == 0
 
     def _operands(self, reduction: Reduce) -> list[str]:
-        """What a block brings to a reduction: values and, for arg-reductions, their positions."""
+        """The operands that a block brings to a reduction: values and, for arg-reductions, their positions."""
         values = self.operand_of(reduction)
         return [values, self.position(reduction)] if reduction.kind.startswith("arg") else [values]
 

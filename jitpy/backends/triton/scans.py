@@ -112,7 +112,7 @@ class ScanEmitter(ReductionEmitter):
         self.names = outer
 
     def _values(self) -> list[str]:
-        """What is scanned, for a block."""
+        """The scanned values of a block."""
         self.emit([self.reduction.expr])
         texts = self._operands(self.reduction)
         return [self._named(f"{closed(text)}.to(tl.int32)" if self.is_narrow else text) for text in texts]
@@ -143,7 +143,7 @@ class ScanEmitter(ReductionEmitter):
         return names
 
     def _neutral(self, stem: str) -> list[str]:
-        """What a row begins with."""
+        """The value that a row begins with."""
         dtype = accumulator(self.reduction)
         shape = "[" + ", ".join("1" if t is self.r else str(t.block) for t in self.blocks) + "]"
         shape = shape if len(self.blocks) > 1 else "[]"

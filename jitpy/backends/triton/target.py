@@ -140,7 +140,8 @@ class TritonTarget:
 
 
 def _gpu_kernel(text: KernelText) -> GpuKernel:
-    """What the runtime compiles. Memory of tensors starts at multiples of 16 bytes, as a rule; launches check it."""
+    """The kernel that the runtime compiles. Memory of tensors starts at multiples of 16 bytes, as a rule; launches
+    check it."""
     divisible = text.divisible.union(name for name, kind in text.signature if kind.startswith("*"))
     return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
                      fp_fusion=text.short, checks=text.checks, flush_tiny=text.short,

@@ -87,7 +87,7 @@ def infer(
 
 
 def aliasing(op: Op, env: SizeEnv, args: tuple[Any, ...] | list[Any], kwargs: dict[str, Any] | None = None) -> str:
-    """What the op's result is to its inputs: 'self' (the very input), 'view' (shares its memory) or 'copy'."""
+    """The relation of the op's result to its inputs: 'self' (the very input), 'view' (shares its memory) or 'copy'."""
     rule = op.aliasing
     if rule is None and op.infer is not None:
         return "view" if op.is_view else "copy"

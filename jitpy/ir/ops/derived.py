@@ -106,7 +106,7 @@ READ_THEIR_DATA = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What running an op on meta tensors told: the result's spec, and its aliasing ('view', 'self' or 'copy')."""
+    """The result of running an op on meta tensors: the result's spec, and its aliasing ('view', 'self' or 'copy')."""
 
     spec: Spec
     aliasing: str
@@ -188,7 +188,7 @@ def _derive_static(
 
 
 def as_laid_out(op: Op, env: SizeEnv, args: tuple[Any, ...], found: Derived, device: torch.device) -> Derived:
-    """What a meta kernel told, with the strides and dtypes that the device's kernel gives its results."""
+    """The answer of a meta kernel, with the strides and dtypes that the device's kernel gives its results."""
     spec: Any = found.spec
     if op.name == _ATTENTION_ON_CPU:
         out, sums, *rest = spec  # torch 2.11's meta kernel has float32 logarithms of sums always
@@ -333,7 +333,7 @@ def _number(op: Op, spec: ScalarSpec) -> Any:
 def _run_for_real(
     op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], grad_enabled: bool, error: Exception
 ) -> Derived:
-    """What the CPU kernel itself returns or raises, where that does not depend on the values.
+    """The result or error of the CPU kernel itself, where that does not depend on the values.
 
     It is run on zeros and on ones, and refuses to look at a value on the way. The ops in `READ_THEIR_DATA` may look,
     and may refuse one of the two. Kernels that are not torch's look unseen: these are not asked.

@@ -400,7 +400,7 @@ def is_half(dtype: torch.dtype) -> bool:
     return dtype in (torch.float16, torch.bfloat16)
 
 
-#: What `torch._fused_sdp_choice` answers.
+#: The answers of `torch._fused_sdp_choice`.
 _MATH, _FLASH, _EFFICIENT, _CUDNN = 0, 1, 2, 3
 
 
@@ -446,7 +446,7 @@ def gpu_attention(
 
 
 def _beside_cudnn(given: torch.backends.cuda.SDPAParams) -> int:
-    """What attention with gradients is instead of cuDNN's kernel. The backward kernel of that is built for the strides
+    """The kernel for attention with gradients in place of cuDNN's. The backward kernel of that is built for the strides
     of the result's gradient, but torch finds it again by those of query, key and value alone: whatever ran first in
     the process, eager or not, decides how later gradients are read. Ours need not be laid out as those."""
     if torch.backends.cuda.can_use_flash_attention(given):
@@ -583,7 +583,7 @@ def _elementwise_loss(env: SizeEnv, x: TensorSpec, target: TensorSpec, reduction
 
 
 def _compute(b: Any, x: Any, target: Any) -> tuple[Any, Any, torch.dtype]:
-    """What is computed with, and the dtype of the result."""
+    """The dtype of the computation, and the dtype of the result."""
     dtype = result_type((x.spec, target.spec))
     if not is_float(dtype):
         raise NotCovered("a loss of integers")

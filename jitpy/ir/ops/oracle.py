@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 
 def ask(question: Any, arguments: Any, answer: Callable[[], T], env: SizeEnv | None = None) -> T:
-    """What `answer()` says, asked once for each question and arguments; with `env` for as long as what is known of its
-    symbols. Arguments without a hash are asked for anew each time."""
+    """The answer of `answer()`, asked once for each question and arguments; with `env` for as long as what is known
+    of its symbols. Arguments without a hash are asked for anew each time."""
     known = ANSWERS if env is None else env.answers
     key = question, key_of(arguments)
     try:

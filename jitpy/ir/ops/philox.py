@@ -88,9 +88,9 @@ def _state_spec(env: SizeEnv, device: torch.device, increment: int) -> TensorSpe
 
 def dropout_mask(state: torch.Tensor, shape: tuple[int, ...], stride: tuple[int, ...], keep: float, threads: int,
                  vector: int, skipped: int) -> torch.Tensor:
-    """What dropout keeps, as bools: `keep` is the probability, as a float32. `stride` (dense) is how the mask lies in
-    memory, which is the order of elements where `vector` is more than 1; else they are in row-major order. `skipped`
-    numbers of each stream have been drawn behind `state`."""
+    """The elements that dropout keeps, as bools: `keep` is the probability, as a float32. `stride` (dense) is how the
+    mask lies in memory, which is the order of elements where `vector` is more than 1; else they are in row-major
+    order. `skipped` numbers of each stream have been drawn behind `state`."""
     mask = torch.empty_strided(shape, stride, dtype=torch.bool, device=state.device)
     numbers, lane = _calls(state, mask.numel(), threads, vector, skipped)
     kept = _unit(numbers.gather(0, lane[None])[0]) < keep
@@ -169,7 +169,7 @@ def _drawn_spec(env: SizeEnv, state: TensorSpec, shape: tuple[int, ...], stride:
 
 @functools.cache
 def forward_scale(probability: float) -> float:
-    """What eager multiplies with what is kept: 1 / (1 - p) in float32."""
+    """Eager's factor for kept elements: 1 / (1 - p) in float32."""
     return (1.0 / torch.tensor(1.0 - probability, dtype=torch.float32)).item()
 
 

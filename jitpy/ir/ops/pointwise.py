@@ -26,7 +26,8 @@ Dtypes = tuple[torch.dtype, ...]
 
 
 def operand_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dtypes:
-    """What each operand of a pointwise op is converted to before `op.scalar` (16-bit floats compute in float32).
+    """The dtype that each operand of a pointwise op is converted to before `op.scalar` (16-bit floats compute in
+    float32).
 
     `args` hold specs and constants. The result is then converted to the dtype of the node's spec. Raises NotCovered
     for operands without a rule.
@@ -35,7 +36,7 @@ def operand_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dty
 
 
 def common_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dtypes:
-    """What eager converts each operand of a pointwise op to."""
+    """The dtype that eager converts each operand of a pointwise op to."""
     assert op.compute is not None
     dtypes = op.compute(*args, **kwargs)
     return (dtypes,) * op.operands if isinstance(dtypes, torch.dtype) else tuple(dtypes)

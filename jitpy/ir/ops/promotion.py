@@ -37,7 +37,7 @@ _TO_COMPLEX = {
     torch.bfloat16: torch.complex64,
 }
 
-#: What arithmetic on a dtype is carried out in.
+#: The dtype in which arithmetic on a dtype is carried out.
 _COMPUTE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 SMALL_FLOATS = frozenset(_COMPUTE)
 

@@ -1,4 +1,4 @@
-"""What a program has registered for operators of its own: gradients and other rules written in Python.
+"""Registrations of a program for operators of its own: gradients and other rules written in Python.
 
 Such code reads what it likes of Python whenever it runs, so that nothing derived from one run of it may be kept.
 """
@@ -40,7 +40,7 @@ def fake_of(overload: torch._ops.OpOverload) -> Any:
 
 
 class Registration:
-    """What Python has registered for an operator: true as long as that is the same."""
+    """A registration in Python for an operator: true as long as that is the same."""
 
     def __init__(self, overload: torch._ops.OpOverload) -> None:
         self.name = overload._schema.name

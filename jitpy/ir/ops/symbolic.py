@@ -25,7 +25,7 @@ from . import derived, layout
 
 
 class SizeNode:
-    """What stands behind a SymInt, SymFloat or SymBool: an expression, and the environment that answers for it."""
+    """The node behind a SymInt, SymFloat or SymBool: an expression, and the environment that answers for it."""
 
     __slots__ = ("env", "expr", "kind")
 
@@ -37,7 +37,7 @@ class SizeNode:
     def _new(self, expr: Any, kind: type = int) -> SizeNode:
         return SizeNode(self.env, expr, kind)
 
-    # What it is
+    # Kinds
 
     def is_int(self) -> bool:
         return self.kind is int
@@ -414,7 +414,7 @@ def derive_symbolic(
 
 
 def _of_hints(env: SizeEnv, spec: Any) -> Any:
-    """What counts of a spec, for the sizes of this call."""
+    """The relevant part of a spec, for the sizes of this call."""
     if isinstance(spec, tuple):
         return tuple(_of_hints(env, part) for part in spec)
     if not isinstance(spec, TensorSpec):

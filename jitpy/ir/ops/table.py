@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Invalid(NotCovered):
-    """What a rule raises for arguments that eager may well reject: the kernel itself is asked, if that is cheap."""
+    """Raised by a rule for arguments that eager may well reject: the kernel itself is asked, if that is cheap."""
 
 
-#: What the definition of an op says of it, by full name: fields of `Op`.
+#: The fields that the definition of an op gives, by full name: fields of `Op`.
 _ENTRIES: dict[str, dict[str, Any]] = {}
 
-#: What is said of ops besides: by full name, or by the name without overload for all overloads.
+#: Further fields of ops: by full name, or by the name without overload for all overloads.
 _DECLARED: dict[str, dict[str, Any]] = {}
 
 #: Finished ops, by name and by overload.

@@ -70,7 +70,7 @@ def resolve_shape(env: SizeEnv, numel: Dim, shape: Sequence[Any]) -> Shape:
 
 
 def _has_room(env: SizeEnv, taken: Dim, have: Dim) -> bool:
-    """Whether a run of axes has more elements than were assigned. What is left of a size that depends on data is taken
+    """Whether a run of axes has more elements than were assigned. The rest of a size that depends on data is taken
     for larger than 1, which the graph checks: with 0 or 1 eager finds views, and strides, where there are none else."""
     if env.is_unbacked(taken) or env.is_unbacked(have):
         left, over = sympy.fraction(sympy.sympify(have) / taken)

@@ -21,7 +21,7 @@ from ..ops import normalize
 from ..spec import TensorSpec, prod
 
 _DTYPES = (torch.bfloat16, torch.float16)
-#: What sizes must be multiples of, and multiplications up to which GELU is worth it.
+#: The factor that sizes must have, and multiplications up to which GELU is worth it.
 _PIECE, _MOST = 8, 1 << 35
 
 

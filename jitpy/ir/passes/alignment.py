@@ -112,7 +112,7 @@ class _Aligner:
         return done
 
     def _aligned(self, node: Node) -> Node | None:
-        """What stands for a product, its nodes being added; None where it is best as it is."""
+        """The replacement of a product, with its nodes added; None where it is best as it is."""
         made: list[Node] = []
         builder = Builder(self.graph, into=made, loc=node.loc, grad_enabled=node.grad_enabled)
         try:
@@ -131,7 +131,7 @@ class _Aligner:
         return result
 
     def _padding(self, product: _Product, node: Node) -> _Padding | None:
-        """What to add to each size; None where it would not pay."""
+        """The padding of each size; None where it would not pay."""
         left, right = product.left, product.right
         size = node.tensor.dtype.itemsize
         m, k, n = left.rows, left.columns, right.columns

@@ -25,7 +25,7 @@ from ..spec import TensorSpec, prod
 
 _WITH_RELU = "aten.cudnn_convolution_relu.default"
 _WITH_SUM = "aten.cudnn_convolution_add_relu.default"
-#: What channels must be multiples of (images apart), and elements fewer than: cuDNN's fused calls are made for these.
+#: The factor that channels must have (images apart), and the bound of elements: cuDNN's fused calls are made for these.
 _PIECE, _IMAGE, _MOST = 8, 3, 1 << 31
 
 

@@ -2,11 +2,10 @@
 
 Libraries' convolutions work on channels-last memory, or convert to it and back around each call. Here whole *regions*
 of a graph change over: values of four axes that ops which keep the order of axes of their operands (`Op.axes`)
-connect with each other and with convolutions. What enters a region is converted once, what leaves it is converted back,
-so that everything else, and the caller, sees the strides it saw before. A region changes over if that moves clearly
-fewer bytes than the library would. Conversions are `aten.clone` nodes, which fuse with the kernels around them; the
-graph still means the same run op by op. Rounding may differ as between the library's kernels.
-"""
+connect with each other and with convolutions. Values that enter a region are converted once, and values that leave it
+are converted back, so that everything else, and the caller, sees the strides it saw before. A region changes over if
+that moves clearly fewer bytes than the library would. Conversions are `aten.clone` nodes, which fuse with the kernels
+around them; the graph still means the same run op by op. Rounding may differ as between the library's kernels. """
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from ..spec import Dim, TensorSpec, contiguous_stride
 #: By how much the bytes that a region saves must exceed those that it converts at its border.
 WORTH = 1.5
 
-#: What it costs on CPUs to turn a byte of weights, in bytes of images: the library packs images as a block of channels
+#: The cost on CPUs of turning a byte of weights, in bytes of images: the library packs images as a block of channels
 #: at a time, and turns weights, whose kernels are a few numbers wide, by a plain copy before it packs them as well.
 #: Measured with ResNets of 18 to 50 layers, VGG, RegNet and MobileNet, two to 32 images: where images are less than 3.2
 #: times the weights that are turned, row-major was faster, from 3.8 times on channels-last.
@@ -105,7 +104,7 @@ class _Region:
 
 
 def _images(node: Node) -> Iterator[_Value]:
-    """What a convolution reads and makes, weights apart."""
+    """The images that a convolution reads and makes, weights apart."""
     assert node.op.axes is not None
     reads, makes = node.op.axes
     yield from (_value(node.args[k]) for k in reads)
@@ -202,7 +201,7 @@ class _Regions:
             self._join(value, inside[0])
 
     def _follower(self, node: Node) -> tuple[list[_Value], list[_Value]] | None:
-        """What a node reads and makes in one order of axes; None for nodes that have to stay as they are."""
+        """The values that a node reads and makes in one order of axes; None for nodes that have to stay as they are."""
         place = node.op.axes
         if place is None and not _is_elementwise(node.op):
             return None
@@ -342,7 +341,7 @@ class _Change:
         return self._converted(weight, torch.channels_last, reader)
 
     def _outside(self, source: Node, reader: Node, before: dict[_Value, TensorSpec], exact: bool = False) -> Node:
-        """What readers outside of regions read in place of `source`; the caller sees `exact` strides."""
+        """The value that readers outside of regions read in place of `source`; the caller sees `exact` strides."""
         spec = before.get(_value(source))
         if spec is None or spec.stride == source.tensor.stride:
             return source

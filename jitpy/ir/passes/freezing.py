@@ -32,7 +32,7 @@ _FEW = 64
 
 @dataclass(slots=True)
 class Frozen:
-    """What `freeze` did: the tensors of the inputs that were added, in order, and a text for each change."""
+    """The result of `freeze`: the tensors of the inputs that were added, in order, and a text for each change."""
 
     constants: list[torch.Tensor] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Freezer:
         return node
 
     def replace_values(self) -> None:
-        """Take values that others read from inputs; views are made anew. What the caller gets is computed anew."""
+        """Take values that others read from inputs; views are made anew. The caller's results are computed anew."""
         groups = AliasGroups(self.graph)
         mapping = {}
         for node in self.graph.nodes:

@@ -60,7 +60,8 @@ def _group(graph: Graph, node: Node, watched: set[Node]) -> bool:
 
 
 def _source(node: Node, watched: set[Node]) -> Node | None:
-    """What a tensor (batch, heads, rows, columns) repeats some times each along its heads, perhaps in another dtype."""
+    """The tensor that another one (batch, heads, rows, columns) repeats some times each along its heads, perhaps in
+    another dtype."""
     chain = [node]
 
     def follow(name: str, is_reshape: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""What a mask of attention is, read off the nodes that compute it.
+"""The form of an attention mask, read off the nodes that compute it.
 
 Models compare positions (`arange`) with each other to say which keys a query sees. Where nothing is hidden, or what
 comes later is, attention has kernels that need no mask in memory.

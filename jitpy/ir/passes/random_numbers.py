@@ -1,7 +1,7 @@
 """Dropout and random tensors on GPUs by numbers that kernels draw themselves (see `ir/ops/philox.py`): the ones that
 eager draws. Tensors that no kernel reads are left to torch: nothing would be saved.
 
-What follows directly on each other draws the generator's state once, for all.
+Calls that follow directly on each other draw the generator's state once, for all.
 """
 
 from __future__ import annotations

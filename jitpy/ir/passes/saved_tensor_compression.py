@@ -1,4 +1,4 @@
-"""What the backward pass reads, in fewer bytes, where the joint graph says it:
+"""Saved tensors in fewer bytes, where the joint graph says it:
 
     max_pool2d_with_indices_backward(g, x, ..., indices)    x is asked for its sizes only: zeros, which no kernel ever
                                                             writes, stand in for it; positions within a plane get 16

@@ -48,7 +48,8 @@ class KernelCompileError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to compile for: `Target("cuda", 90)` is compute capability 9.0, `Target("hip", "gfx942", 64)` an MI300."""
+    """The device to compile for: `Target("cuda", 90)` is compute capability 9.0, `Target("hip", "gfx942", 64)` an
+    MI300."""
 
     backend: str
     arch: int | str

@@ -5,8 +5,8 @@ are the same again: the caller holds the inputs, so that their memory is alive. 
 time are copied into memory of ours first. Outputs are in memory of their own, not in the graphs' pool: each recording
 has its own (what operators return is allocated in a pool of the recording's), and is not replayed while anything else
 still holds that memory; then a second recording serves, and while both are held, the plan runs without a graph. So no
-result that a program can still see is ever overwritten. What the graphs use in between comes from one pool for all of
-them, which is right as long as replays do not overlap: a replay on another stream waits for the last one.
+result that a program can still see is ever overwritten. Memory that the graphs use in between comes from one pool for
+all of them, which is right as long as replays do not overlap: a replay on another stream waits for the last one.
 
 Two cases are left to the program, as with torch's own graphs: memory given up by Python while another stream still
 reads it (`Tensor.record_stream`) may be written by the next replay; and while one thread records, torch refuses its
@@ -270,8 +270,8 @@ class GraphedExecutable:
         site.seen = addresses
 
     def _stays(self, number: int, value: torch.Tensor, returned: set[int]) -> bool:
-        """Will an input that has moved stay where it is now? What another recording returns does (or this one is made
-        anew with that), and so do parameters and what a plan writes to: the state of a program."""
+        """Will an input that has moved stay where it is now? A value that another recording returns does (or this one
+        is made anew with that), and so do parameters and what a plan writes to: the state of a program."""
         if isinstance(value, torch.nn.Parameter) or value.untyped_storage().data_ptr() in returned:
             return True
         return number in self._mutated and value.nbytes > _COPIED_BYTES
@@ -448,7 +448,8 @@ class _Results:
 
 
 class _Pool:
-    """What all graphs share: the memory for what is between, and the stream that they were last replayed on."""
+    """The state that all graphs share: the memory for what is between, and the stream that they were last replayed
+    on."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

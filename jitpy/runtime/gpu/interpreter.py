@@ -1,4 +1,4 @@
-"""What Triton's interpreter lacks: CUDA's math library, numbers of given types, reductions of whole slices.
+"""The parts that Triton's interpreter lacks: CUDA's math library, numbers of given types, reductions of whole slices.
 
 The interpreter runs a kernel on numpy arrays, for tests and for debugging. Outside its `TRITON_INTERPRET` mode kernels
 may be interpreted as long as they use the builtins of `triton.language` and helpers of their own module.

@@ -1,4 +1,4 @@
-"""What a backend says of one Triton kernel."""
+"""A backend's description of one Triton kernel."""
 
 from __future__ import annotations
 

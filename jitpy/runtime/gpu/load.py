@@ -24,7 +24,7 @@ _functions: weakref.WeakKeyDictionary[Binary, Any] = weakref.WeakKeyDictionary()
 
 
 def target_of(device: torch.device) -> Target:
-    """What to compile for. Raises RuntimeError where torch has no such GPU."""
+    """The device to compile for. Raises RuntimeError where torch has no such GPU."""
     if torch.version.hip is not None:
         properties = torch.cuda.get_device_properties(device)
         return Target("hip", properties.gcnArchName.split(":")[0], properties.warp_size)

@@ -1,4 +1,4 @@
-"""What the modes of `jit` make of a plan for a GPU."""
+"""The modes of `jit` for plans of a GPU."""
 
 from __future__ import annotations
 
