@@ -8,7 +8,6 @@ from typing import Any
 from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
 from ..interpreter.frame import PUSHED, Frame, TracedException
-from ..models.builtins.exception_calls import left_over, match_group
 from ..values import (
     ConstValue,
     ExceptionValue,
@@ -87,23 +86,6 @@ def _check_exc_match(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(const(any(interp.context.pin(k) in interp.context.mro(value.cls) for k in kinds)))  # type: ignore[arg-type]
 
 
-@opcode("CHECK_EG_MATCH")
-def _check_eg_match(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    value, kinds = frame.stack[-2:]
-    matched, rest = match_group(interp, value, kinds)
-    frame.stack[-2:] = [rest, matched]
-    if isinstance(matched, ExceptionValue):
-        interp.handled = matched
-        interp.context.writes += 1
-
-
-@opcode("PREP_RERAISE_STAR")
-def _prep_reraise_star(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    origin, raised = frame.stack[-2:]
-    left = left_over(interp, origin, [interp.context.force(item) for item in raised.items])  # type: ignore[attr-defined]
-    frame.stack[-2:] = [left]
-
-
 @opcode("BEFORE_WITH")
 def _before_with(interp: Interpreter, frame: Frame, ins: Any) -> None:
     manager = frame.stack[-1]
@@ -166,9 +148,6 @@ def _call_intrinsic_1(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("CALL_INTRINSIC_2")
 def _call_intrinsic_2(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if ins.arg.name == "INTRINSIC_PREP_RERAISE_STAR":
-        _prep_reraise_star(interp, frame, ins)
-        return
     raise GraphBreak("opcode", ins.arg.name, tail=True)
 
 

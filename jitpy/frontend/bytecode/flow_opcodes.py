@@ -190,6 +190,8 @@ def _cleanup_throw(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 for _name in ("GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR", "ASYNC_GEN_WRAP", "GET_AWAITABLE"):
     DECLARED_BREAKS[_name] = "async"
+for _name in ("CHECK_EG_MATCH", "PREP_RERAISE_STAR"):
+    DECLARED_BREAKS[_name] = "opcode"
 for _name in ("DELETE_NAME", "IMPORT_STAR", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
               "LOAD_LOCALS", "LOAD_NAME", "PRINT_EXPR", "SETUP_ANNOTATIONS", "STORE_NAME"):
     DECLARED_BREAKS[_name] = "frame_access"

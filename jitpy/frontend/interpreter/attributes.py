@@ -23,7 +23,6 @@ from ..polyfills import MODELLED_ORIGINALS, MODELLED_TYPES, construct
 from ..values import (
     DELETED,
     UNBOUND,
-    WRAPPED_STEP,
     ArrayValue,
     BoxedValue,
     BuiltinMethodValue,
@@ -592,11 +591,7 @@ def _exception_attribute(interp: Interpreter, value: ExceptionValue, name: str) 
     if name in ("__cause__", "__context__"):
         return const(None)
     if name == "__traceback__":
-        if value.step == WRAPPED_STEP:
-            raise unsupported(value, ".__traceback__")  # CPython's versions differ
         return TracebackValue(value.step) if value.step >= 0 else const(None)
-    if value.group is not None and name in ("message", "exceptions"):
-        return value.group[name == "exceptions"]
     if name == "__suppress_context__":
         return const(value.suppress_context)
     if name == "value" and issubclass(value.cls, StopIteration):

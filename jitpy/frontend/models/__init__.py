@@ -17,6 +17,7 @@ _MODULES = (
     "builtins.context_variables",
     "builtins.copies",
     "builtins.draws",
+    "builtins.exception_calls",
     "builtins.library",
     "builtins.shown_tensors",
     "builtins.signatures",

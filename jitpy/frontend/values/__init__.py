@@ -20,7 +20,7 @@ from .base import (
 from .classes import ClassWrites
 from .constant import CONST_TYPES, FALSE, NONE, TRUE, ConstValue, const
 from .dict import DictValue, DictViewValue
-from .exception import WRAPPED_STEP, ExceptionValue, ExcInfoValue, TracebackValue
+from .exception import ExceptionValue, ExcInfoValue, TracebackValue
 from .function import (
     BuiltinMethodValue,
     CellValue,
@@ -90,7 +90,6 @@ __all__ = [
     "UNBOUND",
     "UnreadTuple",
     "Value",
-    "WRAPPED_STEP",
     "WeakReferenceValue",
     "const",
     "has_hook_numbers",

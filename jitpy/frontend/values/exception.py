@@ -14,10 +14,9 @@ from .wrapping import wraps
 
 
 class ExceptionValue(ObjectValue):
-    """An exception instance; `args` as BaseException keeps them. `step` is where it was raised first, or -1. `group` is
-    what a group holds besides: its message and its exceptions."""
+    """An exception instance; `args` as BaseException keeps them. `step` is where it was raised first, or -1."""
 
-    __slots__ = ("args", "cause", "context", "group", "members", "step", "suppress_context")
+    __slots__ = ("args", "cause", "context", "members", "step", "suppress_context")
 
     def __init__(self, cls: type, args: list[Value], source: Source | None = None, real: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -26,12 +25,10 @@ class ExceptionValue(ObjectValue):
         self.context: Value | None = None
         self.suppress_context = False
         self.members: dict[str, Value] = {}  # attributes that the C class keeps outside `args`
-        self.group: tuple[Value, Value] | None = None
         self.step = -1
 
     def children(self) -> Iterable[Any]:
-        return (*self.args, self.cause, self.context, *self.members.values(), *(self.group or ()),
-                *super().children())
+        return *self.args, self.cause, self.context, *self.members.values(), *super().children()
 
     def tell_lookup(self, value: Value, name: str) -> bool:
         """Tell an AttributeError what was looked up when it was raised; whether it did not know yet."""
@@ -41,10 +38,6 @@ class ExceptionValue(ObjectValue):
         if told:
             self.members = {**self.members, "name": ConstValue(name), "obj": value}
         return told
-
-
-#: `ExceptionValue.step` of a group that `except*` made around an exception
-WRAPPED_STEP = -2
 
 
 class TracebackValue(Value):

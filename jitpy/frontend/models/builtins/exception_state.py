@@ -35,7 +35,7 @@ def descriptors_of(base: type) -> dict[str, Any]:
             and name != "characters_written"}
 
 
-#: those that hold nothing, or that `ExceptionValue.group` is for
+#: those that hold nothing, and groups, which tracing does not make
 _PLAIN = (BaseException, BaseExceptionGroup, ExceptionGroup)
 
 

@@ -46,7 +46,6 @@ from ...values import (
     is_subtype,
     unsupported,
 )
-from .exception_calls import make_group
 from .exception_state import TALKERS, base_in_c, live_copy, new_exception, state_names
 from .iteration import (
     DictIterator,
@@ -77,8 +76,6 @@ def allocate(interp: Interpreter, cls: type, new: Any, args: Args, kwargs: Kwarg
         raise GraphBreak("finalizer", f"an instance of {cls.__qualname__}, which has __del__", tail=True)
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):
         return new_exception(interp, cls, args, kwargs)
-    if new is BaseExceptionGroup.__new__:
-        return make_group(interp, cls, args)
     if new is object.__new__ and _is_python_class(cls):
         made = ObjectValue(cls)
         made.born = interp.polyfill_caller() or interp.step
@@ -212,10 +209,8 @@ def exception_str(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
     """`str` or `repr` of an exception by its builtin base class, which may have its own rules (KeyError, OSError)."""
-    if not isinstance(value, ExceptionValue):
+    if not isinstance(value, ExceptionValue) or issubclass(value.cls, BaseExceptionGroup):
         raise unsupported(value, f"{function.__name__}()")
-    if value.group is not None:
-        return _group_text(interp, value, function)
     talks = function is str and issubclass(value.cls, TALKERS)
     if function is str and not talks and len(value.args) == 1:
         from .builtin_functions import to_str
@@ -226,17 +221,6 @@ def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
     base = base_in_c(value.cls)
     text = function(live_copy(interp, value, constant_of, talks))
     return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
-
-
-def _group_text(interp: Interpreter, value: ExceptionValue, function: Any) -> Value:
-    from .builtin_functions import to_str
-
-    if function is str:
-        message, items = value.group  # type: ignore[misc]
-        count = len(items.items)  # type: ignore[attr-defined]
-        return const(f"{interp.constant_of(message)} ({count} sub-exception{'s' if count > 1 else ''})")
-    parts = [interp.constant_of(interp.finish_sync(to_str(interp, arg, repr))) for arg in value.args]
-    return const(f"{value.cls.__name__}({', '.join(parts)})")
 
 
 @builtin(range)
