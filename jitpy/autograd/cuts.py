@@ -9,6 +9,7 @@ that requires grad depends on another, but for views, which torch's autograd mak
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,7 +55,7 @@ def cut(graph: Graph) -> list[Part]:
         return []
     stages = _stages(graph, levels, last, bases)
     _check_written_late(graph, bases, stages, last)
-    return _Cutter(graph, bases, stages, last).parts
+    return Cutter(graph, bases, stages, last).parts
 
 
 # -- where the graph is cut ---------------------------------------------------------------------------------------
@@ -168,13 +169,19 @@ def _check_written_late(graph: Graph, bases: Bases, stages: dict[Node, int], las
 # -- the parts ----------------------------------------------------------------------------------------------------
 
 
-class _Cutter:
-    """Distributes a graph's nodes over its parts."""
+class Cutter:
+    """Distributes a graph's nodes over its parts.
 
-    def __init__(self, graph: Graph, bases: Bases, stages: dict[Node, int], last: int) -> None:
+    `written`: values that the first part writes to inputs (input -> value), which later parts read there. The last part
+    writes all others.
+    """
+
+    def __init__(self, graph: Graph, bases: Bases, stages: dict[Node, int], last: int,
+                 written: Mapping[Node, Node] | None = None) -> None:
         self.graph = graph
         self.bases = bases
         self.stages = stages
+        self.read_at = {value: source for source, value in (written or {}).items()}
         self.outputs = set(graph.outputs)
         self.parts = [Part(graph.derived(f"{graph.name}_part{k + 1}")) for k in range(last + 1)]
         self.made: list[dict[Node, Node]] = [{} for _ in self.parts]
@@ -187,8 +194,9 @@ class _Cutter:
             elif node.op is not INPUT:
                 self._result(node, stages[node])
         for mutation in graph.mutations:
-            target, value = self._at(graph.inputs[mutation.input], last), self._at(mutation.value, last)
-            part = self.parts[last].graph
+            stage = 0 if mutation.value in self.read_at else last
+            target, value = self._at(graph.inputs[mutation.input], stage), self._at(mutation.value, stage)
+            part = self.parts[stage].graph
             part.mutations.append(replace(mutation, input=part.inputs.index(target), value=value,
                                           grad_enabled=mutation.runs_with_grad))
         for stage in range(last + 1):
@@ -201,6 +209,10 @@ class _Cutter:
             return found
         if node.op is INPUT:
             return self._input(node, stage)
+        if stage and node in self.read_at:
+            made = self.made[stage][node] = self._at(self.read_at[node], stage)
+            made.spec = made.tensor.with_(requires_grad=True)
+            return made
         if node.op is CONSTANT or self._is_made_again(node):
             return self._add(node, stage)
         if self.stages[node] > stage:
@@ -270,4 +282,4 @@ class _Cutter:
             self._input(self.graph.inputs[places[missing[0]][0]], stage)
 
 
-__all__ = ["Part", "cut"]
+__all__ = ["Cutter", "Part", "cut"]

@@ -24,6 +24,7 @@ from ..ir.interpret import as_recorded
 from ..ir.specialize import specialize
 from ..runtime.compile_lock import may_wait
 from ..runtime.dispatch import resume_hook, suspend_hook
+from ..runtime.tensor_facts import count_writes
 from . import eager
 from .symbolic_examples import SymbolicExamples, exact
 
@@ -87,7 +88,18 @@ class _Backend:
                 raise refused from error
 
     def static(self, graph: Graph, examples: list[Any], symbolic: bool = False) -> Compiled:
-        return self.compile((to_fx(graph, examples, symbolic=symbolic), examples), len(graph.outputs))
+        run = self.compile((to_fx(graph, examples, symbolic=symbolic), examples), len(graph.outputs))
+        more, count = graph.more_writes(), len(graph.inputs)
+        if not more:
+            return run
+
+        def counting(*inputs: Any) -> tuple[Any, ...]:
+            result = run(*inputs)
+            for position, number in more.items():
+                count_writes(number, inputs[position - count])  # symbols may be in front
+            return result
+
+        return counting
 
     def compile(self, args: tuple[Any, ...], n_outputs: int) -> Compiled:
         name = self.name

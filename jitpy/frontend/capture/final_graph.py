@@ -25,6 +25,10 @@ _UNSAFE_VIEW = table.get(torch.ops.aten._unsafe_view.default)
 _UNSAFE_VIEWS = frozenset({_UNSAFE_VIEW.target, _DETACH.target})
 
 
+#: why the graph breaks in front of such a write
+NOT_BEHIND_ITS_WRITE = "results are computed from an argument that got a value with a history"
+
+
 def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar]) -> Finished:
     """See `GraphBuilder.finish`."""
     graph = builder.graph
@@ -69,7 +73,7 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
     _mark_memory(builder, live)
     connected = _read_under_autograd(builder)
     drop_unused_history(graph, spent=bool(builder.history.freed))
-    _check_written_histories(builder, [payload for _, payload in written])
+    with_history = _written_histories(builder, written)
     inside = {outputs[id(p)] for p in live if inference is None and isinstance(p, TracedTensor) and p.storage.inference}
     results = frozenset(graph.nodes[recorded:])
     builder.speculation.settle(live)
@@ -77,7 +81,7 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
     _protect_saved(builder, [i for i, _ in written], results)
     _guard_separate_memory(builder, [*(i for i, _ in written), *builder.speculation.turned])
     return Finished(graph, places, gone, sorted(connected - _read_under_autograd(builder), key=graph.inputs.index),
-                    inference is True, sorted(inside))
+                    inference is True, sorted(inside), with_history)
 
 
 def _read_under_autograd(builder: GraphBuilder) -> set[Node]:
@@ -90,11 +94,13 @@ def _read_under_autograd(builder: GraphBuilder) -> set[Node]:
     return {n for node in graph.nodes if requires_grad(node.spec) for n in node.input_nodes() if n in views}
 
 
-def _check_written_histories(builder: GraphBuilder, written: list[TracedTensor]) -> None:
-    """A gradient must reach what was computed from an argument through that argument, which the program may watch:
-    where that got a value with a history, the program writes it itself. Raises RestartAnalysis."""
+def _written_histories(builder: GraphBuilder, written: list[tuple[int, TracedTensor]]) -> dict[Node, int]:
+    """The inputs that got a value with a history, from which results are computed, and the steps that wrote it: a
+    gradient must reach these results through the argument, which the program may watch. Raises RestartAnalysis where
+    backward passes are captured as well."""
     graph = builder.graph
-    for payload in written:
+    found: dict[Node, int] = {}
+    for index, payload in written:
         storage = payload.storage
         if storage.history is None or not requires_grad(storage.base.spec):
             continue
@@ -104,8 +110,10 @@ def _check_written_histories(builder: GraphBuilder, written: list[TracedTensor])
                 behind.add(node)
         behind.remove(storage.base)
         if not behind.isdisjoint((*graph.outputs, *(mutation.value for mutation in graph.mutations))):
-            what = "results are computed from an argument that got a value with a history"
-            raise RestartAnalysis(storage.history, GraphBreak("unsupported_op", what))
+            found[graph.inputs[index]] = storage.history
+    if found and (builder.history.freed or builder.speculation.leaves):
+        raise RestartAnalysis(min(found.values()), GraphBreak("unsupported_op", NOT_BEHIND_ITS_WRITE))
+    return found
 
 
 def _check_history_of_view(builder: GraphBuilder, payload: TracedTensor) -> None:

@@ -406,7 +406,8 @@ class Finished:
     k)`,
     or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`). `gone` has the inputs
     of which it was computed. `connected`: inputs of which something was computed under autograd that nothing needs.
-    `inference`: whether it runs in inference mode; if not, `inside` are the outputs to be made inference tensors."""
+    `inference`: whether it runs in inference mode; if not, `inside` are the outputs to be made inference tensors.
+    `written`: inputs from whose new values results with a history are computed, with the steps that wrote these."""
 
     graph: Graph
     places: list[tuple[str, int]]
@@ -414,6 +415,7 @@ class Finished:
     connected: list[Node]
     inference: bool
     inside: list[int]
+    written: dict[Node, int]
 
 
 def tensors_in(value: Any) -> Iterable[TracedTensor]:

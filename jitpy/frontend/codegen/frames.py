@@ -14,11 +14,12 @@ from bytecode import Instr, Label, TryBegin, TryEnd
 
 from ... import config
 from ...ir.failures import graph_may_fail, has_effect, is_effect
-from ...ir.graph import DROPS_GRAD, GETITEM, Graph
+from ...ir.graph import DROPS_GRAD, GETITEM, Graph, Node
 from ...ir.ops.functional import in_place_of
 from ..breaks import BreakRecord, GraphBreak, RestartAnalysis, Skip
 from ..bytecode.code import Ins, all_positional, param_names
 from ..bytecode.resume_codes import Resumable, behind, calls_inner, is_resume_code, origin_code, origin_of, raises_at
+from ..capture.final_graph import NOT_BEHIND_ITS_WRITE
 from ..capture.front_calls import (
     FrontCall,
     call_in_front,
@@ -114,13 +115,15 @@ class FrameCodegen:
     (`captured` says whether it is to be traced itself)."""
 
     def __init__(self, interp: Interpreter, code: Any, compile_graph: Callable[[Any], Any],
-                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops) -> None:
+                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops,
+                 breaks_are_errors: bool) -> None:
         self.interp = interp
         self.context = interp.context
         self.code = code
         self.compile_graph = compile_graph
         self.resume = resume
         self.loops = loops
+        self.breaks_are_errors = breaks_are_errors
         self.globals_by_id: dict[int, Any] = {}
         self.needs_hook = False
         #: the frame's own code, where the code made for it may turn to that
@@ -185,7 +188,7 @@ class FrameCodegen:
         if may_fail and any(runs_once(n) for n in graph.nodes):
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
-            compiled = self.compile_graph(graph)
+            compiled = self._in_parts(graph, finished.written) if finished.written else self.compile_graph(graph)
             run = in_inference_mode(compiled) if finished.inference else compiled
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
@@ -234,6 +237,16 @@ class FrameCodegen:
             emitter.out.append(failed)
             self._write_failure(emitter, instead)
         return emitter.assemble(), graph, compiled
+
+    def _in_parts(self, graph: Graph, written: dict[Node, int]) -> Callable[..., Any]:
+        """A graph that writes to inputs what results are computed from. Raises RestartAnalysis where it cannot be cut,
+        and where it may break instead: that takes less time, as torch's own operators write in place."""
+        from ...autograd.written_inputs import cut_at_writes, in_order
+
+        parts = cut_at_writes(graph, list(written)) if self.breaks_are_errors else None
+        if parts is None:
+            raise RestartAnalysis(min(written.values()), GraphBreak("unsupported_op", NOT_BEHIND_ITS_WRITE))
+        return in_order(graph, parts, [self.compile_graph(part.graph) for part in parts])
 
     def _runs_once(self, graph: Graph) -> bool:
         """Whether a graph with ops of the program's that write or have effects is run without a second try: what it
