@@ -145,8 +145,7 @@ def compare(source: str, calls: list[Call], backend: str, path: str = "/jitpy-fu
         exec(compile(source, path, "exec"), module.__dict__)
         made = {"counter": lambda: 3, "shared": lambda: [1, 2], "scale": lambda: 0.5,
                 "helper": lambda: None, "ticks": list}
-        one = harness.Case(module.context, tuple(lambda c=c: c.arguments(module) for c in calls), None, None, True,
-                           made,
+        one = harness.Case(module.world, tuple(lambda c=c: c.arguments(module) for c in calls), None, None, True, made,
                            2e-4, 1)
         with _limit(120), warnings.catch_warnings():
             warnings.simplefilter("ignore")

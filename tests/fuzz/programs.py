@@ -55,9 +55,9 @@ class Program(Language, Patches):
         events = [self.definition(f"event{number}", result=False, size=draw(1, 3)) for number in range(EVENTS)]
         tail = f"return fn, {{{', '.join(f'{name!r}: {name}' for name in _WATCHED)}}}"
         listed = f"EVENTS[:] = {', '.join(f'event{number}' for number in range(EVENTS))}"
-        context = "\n\n\n".join([_MADE, function, *events, listed, tail])
+        world = "\n\n\n".join([_MADE, function, *events, listed, tail])
         helpers = f"def pause():\n{textwrap.indent(pause, '    ')}\n\n\n{definitions(self.carriers)}"
-        self.source = IMPORTS + helpers + PRELUDE + textwrap.indent(context, "    ") + "\n"
+        self.source = IMPORTS + helpers + PRELUDE + textwrap.indent(world, "    ") + "\n"
 
     def definition(self, name: str, result: bool, size: int) -> str:
         """A function of the arguments of a call."""

@@ -41,7 +41,7 @@ def test_carrier(number: int, name: str) -> None:
         exec(compile(source, path, "exec"), module.__dict__)
         made = {"ticks": list, "shared": lambda: [1, 2], "counter": lambda: 3}
         calls = tuple(lambda n=n: (torch.ones(2 + n), n) for n in range(2))
-        harness.check(harness.Case(module.context, calls, None, None, True, made, 2e-5, 1), "eager")
+        harness.check(harness.Case(module.world, calls, None, None, True, made, 2e-5, 1), "eager")
     finally:
         del sys.modules[module.__name__]
         linecache.cache.pop(path, None)
