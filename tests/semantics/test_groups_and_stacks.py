@@ -440,7 +440,8 @@ def handler_exc_after_inner(x):
     return out, x+1
 
 
-@case(one, breaks=("unsupported_call", "unsupported_value", "unsupported_value", "unsupported_call", "unsupported_value"))
+@case(one,
+      breaks=("unsupported_call", "unsupported_value", "unsupported_value", "unsupported_call", "unsupported_value"))
 def group_shown(x):
     group = ExceptionGroup("g", [ValueError(1), KeyError("k")])
     return str(group), repr(group), str(group.subgroup(KeyError)), x + 1

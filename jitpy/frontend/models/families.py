@@ -25,7 +25,6 @@ from ..interpreter.callees import (
     calls_of,
     family,
     handler_of,
-    traced_as,
 )
 from ..interpreter.constant_folding import OF_NUMBERS, fold_deep, fold_numpy_numbers, is_pure, takes_constants_only
 from ..interpreter.subscripts import SLOT_WRAPPERS
@@ -99,11 +98,11 @@ def _make_modelled(interp: Interpreter, fn: Value, obj: Any, found: type, args: 
     return make_modelled(interp, found, args, kwargs)
 
 
-for _original, _body in POLYFILLS.items():
-    traced_as(_original, _body)
+def _body(obj: Any) -> Any:
+    return body_of(obj) or POLYFILLS.get(obj)  # which modules of models may still fill
 
 
-@family("body", body_of, FUNCTION, METHOD, CLASS, OBJECT)
+@family("body", _body, FUNCTION, METHOD, CLASS, OBJECT)
 def _call_body(interp: Interpreter, fn: Value, obj: Any, found: Any, args: Args, kwargs: Kwargs) -> Any:
     check_arguments(fn, obj, args, kwargs)
     return interp.call(interp.context.const_object(found), args, kwargs)
