@@ -141,7 +141,7 @@ _reason("import", "Import with effects", "The module was not imported before; im
         "Import at the top of the module.")
 
 
-#: What to do about calls and objects of a kind, where the reason is a broad one: by how its detail begins, or, after
+#: Advice about calls and objects of a kind, where the reason is a broad one: by how its detail begins, or, after
 #: " on ", by what it names.
 _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
     (("Random.", "random.", "numpy.random", "secrets."),
@@ -163,7 +163,7 @@ _ADVICE: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def advice(reason: Reason, detail: str) -> str:
-    """What the user can do about a break: what the reason says, or what is known of its kind."""
+    """The advice about a break: the reason's, or that of its kind."""
     if reason.id in ("unsupported_call", "unsupported_value", "skipped"):
         for kinds, text in _ADVICE:
             if any(kind in detail if kind.startswith(" on ") else detail.startswith(kind) for kind in kinds):
@@ -172,7 +172,7 @@ def advice(reason: Reason, detail: str) -> str:
 
 
 class Signal(BaseException):
-    """What tracing tells itself: where to break, to start again, to give up, which exception the traced program raises.
+    """Signals inside of tracing: where to break, to start again, to give up, which exception the traced program raises.
 
     No `Exception`: what evaluates for the program, and raises in the program what that raises, must not take it for
     the program's own.

@@ -1,4 +1,4 @@
-"""What the graph builder has to know about what eager's autograd keeps: whether a write would hit it.
+"""Facts for the graph builder about tensors that eager's autograd keeps: whether a write would hit it.
 
 In a functional graph nothing changes, so the graph builder leaves such writes to eager, whose backward pass raises.
 """
@@ -20,8 +20,8 @@ WRITES_STATISTICS = frozenset({torch.ops.aten._native_batch_norm_legit_functiona
 
 
 def keepers(builder: GraphBuilder, values: Iterable[Node], since: int, writers: Collection[Node]) -> list[Node]:
-    """The nodes for which autograd keeps one of `values`, which have been in one memory, or a view of one. What a
-    backward pass has run through is kept no longer.
+    """The nodes for which autograd keeps one of `values`, which have been in one memory, or a view of one. Nodes that
+    a backward pass has run through keep nothing any more.
 
     Looks at the ops that made them, and at the nodes recorded from position `since` on. `writers`, which computed what
     was written, may keep what they read: eager's in-place ops see to that themselves.

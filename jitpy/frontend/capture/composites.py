@@ -26,7 +26,7 @@ Lowering = Callable[["GraphBuilder", torch._ops.OpOverload, tuple[Any, ...], dic
 def _question(
     builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, TensorSpec]:
-    """What the result is to its argument ('self', 'view', 'copy'), and its spec."""
+    """The relation of the result to its argument ('self', 'view', 'copy'), and its spec."""
     op = table.get(overload)
     nodes, keywords = builder.to_node(args), builder.to_node(kwargs)
     kind = table.aliasing(op, builder.sizes, nodes, keywords)

@@ -18,7 +18,7 @@ from .known_numbers import Known, pin
 from .known_tensors import known_comparison
 from .traced import GraphBuilder, TracedScalar
 
-#: What is assumed of a number's size when costs are weighed.
+#: The assumed size of a number when costs are weighed.
 _ESTIMATE = 64
 
 #: Names of sympy's relations by the comparison that a `py.*` node makes.

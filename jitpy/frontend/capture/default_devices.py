@@ -40,7 +40,7 @@ class DeviceContexts:
 
 
 def function_modes() -> FunctionModes:
-    """What is on the stack now."""
+    """The modes on the stack now."""
     if not torch._C._len_torch_function_stack() and _device.CURRENT_DEVICE is None:
         return FunctionModes(None, (), 0)
     modes: list[Any] = list(_get_current_function_mode_stack())

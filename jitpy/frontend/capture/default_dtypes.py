@@ -80,7 +80,7 @@ def _is_inexact_number(value: Any) -> bool:
 
 
 def _in_default(builder: GraphBuilder, dtype: torch.dtype) -> torch.dtype:
-    """What comes of a dtype that a rule has found by the default dtype of the start, which is that of the process: it
+    """The result of a dtype that a rule has found by the default dtype of the start, which is that of the process: it
     belongs to other threads, too, and stays as it is while tracing."""
     start, now = builder.state.initial["default_dtype"], builder.state.default_dtype
     if dtype is start:

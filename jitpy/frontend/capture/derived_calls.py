@@ -283,7 +283,7 @@ _ZEROS_LIMIT = 1 << 26
 
 
 def _error_on(number: int, builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
-    """What eager raises for tensors of these sizes that are full of a number, if anything."""
+    """Eager's error for tensors of these sizes that are full of a number, if it raises one."""
     size = 0
     made: dict[int, torch.Tensor] = {}
 

@@ -164,7 +164,7 @@ class Record:
 
 @dataclass(slots=True)
 class Template:
-    """What one call does: its ATen calls, and its result in terms of `Ref`s and constants. `names_sizes` says that
+    """The effect of one call: its ATen calls, and its result in terms of `Ref`s and constants. `names_sizes` says that
     symbols were made for sizes that depend on data: they belong to this one call."""
 
     records: list[Record] = field(default_factory=list)
@@ -326,7 +326,8 @@ class Tape(CaptureMode):
         return template
 
     def _own_memory(self, template: Template) -> None:
-        """What `_unsafe_view` makes of memory that nobody else sees is a tensor of its own, as a copying reshape's."""
+        """The result of `_unsafe_view` for memory that nobody else sees is a tensor of its own, as a copying
+        reshape's."""
         unsafe = [record for record in template.records if record.unsafe_view]
         if not unsafe:
             return
@@ -420,7 +421,7 @@ def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str
 
 
 class _FakeContext:
-    """What `torch.library.get_ctx()` is in shape rules of the program's: it names sizes that depend on data."""
+    """The result of `torch.library.get_ctx()` in shape rules of the program's: it names sizes that depend on data."""
 
     def __init__(self, env: SizeEnv | None) -> None:
         self.env = env

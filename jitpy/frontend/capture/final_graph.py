@@ -142,8 +142,8 @@ def _write_as_data(builder: GraphBuilder, index: int) -> None:
 
 def _mark_memory(builder: GraphBuilder, live: list[TracedTensor | TracedScalar]) -> None:
     """Values that have been in the same memory, which the program sees, have the same number as `meta["memory"]`:
-    autograd refuses a backward pass that reads one of them when the memory was written to since. What computed them has
-    the numbers as `meta["overwrites"]`: an in-place op keeps a copy of what it overwrites."""
+    autograd refuses a backward pass that reads one of them when the memory was written to since. The nodes that
+    computed them have the numbers as `meta["overwrites"]`: an in-place op keeps a copy of what it overwrites."""
     payloads = [*live, *(entry.payload for entry in builder.inputs)]
     storages = {p.storage: None for p in payloads if isinstance(p, TracedTensor) and p.storage.written}
     for number, storage in enumerate(storages):
@@ -172,9 +172,9 @@ def _refuse_inference_tensors(builder: GraphBuilder) -> None:
 
 
 def _protect_saved(builder: GraphBuilder, written: list[int], results: frozenset[Node]) -> None:
-    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. What the
-    program did reads that, not the nodes that make `results`, which look at the input itself. Nor do batch norms, whose
-    backward passes do not read the statistics that the forward pass changes."""
+    """Autograd may keep an input for the backward pass; if the graph changes that input, let it keep a copy. Later
+    operations of the program read that, not the nodes that make `results`, which look at the input itself. Nor do
+    batch norms, whose backward passes do not read the statistics that the forward pass changes."""
     graph = builder.graph
     readers: dict[Node, list[Node]] = {}
     for node in graph.nodes:
@@ -207,7 +207,7 @@ def _is_saved(source: Node, readers: dict[Node, list[Node]]) -> bool:
 
 
 class _Views:
-    """The views among results. What was made from another view is made from that again: a view under `detach()` is the
+    """The views among results. A view of another view is made from that again: a view under `detach()` is the
     base of those that show it, and what the program writes to these later counts for it alone. A view behind a write
     has a history of its own: autograd makes it anew from what owns the memory."""
 
@@ -240,7 +240,7 @@ class _Views:
         return node
 
     def owner(self, storage: Storage) -> Node:
-        """What the program sees as the tensor that owns this memory: the base of its views."""
+        """The tensor that owns this memory for the program: the base of its views."""
         found = self._owners.get(storage)
         if found is None:
             found = self._owners[storage] = no_view(self._builder, storage.base)

@@ -127,7 +127,7 @@ def _calls_behind(*values: Any) -> set[CallSource]:
 
 
 def violated_assumption(interp: Interpreter) -> RestartAnalysis | None:
-    """What to do where a clock is read behind the graph that has to be read in its middle."""
+    """The way out where a clock is read behind the graph that has to be read in its middle."""
     late = [call for call in interp.front_calls if call.late]
     nodes = interp.builder.graph.nodes if late else []
     asked: set[CallSource] = set()
@@ -150,7 +150,7 @@ def is_late(node: Any) -> bool:
 
 
 def function_of(node: Any) -> Callable[..., Any] | None:
-    """What computes a number from others, None where it is one of them."""
+    """The function that computes a number from others, None where it is one of them."""
     return None if node.op is _INT else node.op.target
 
 
@@ -182,7 +182,7 @@ def frozen(interp: Interpreter, value: Value) -> Value:
 
 
 def example(interp: Interpreter, value: Value) -> Any:
-    """What stands for an argument while tracing asks what a call returns."""
+    """An example of an argument, for the question of a call's result."""
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, SymValue):

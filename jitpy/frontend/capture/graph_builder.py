@@ -1,7 +1,7 @@
 """The graph builder: turns the torch calls of a traced frame into graph nodes.
 
 The graph is functional. A tensor of the program is a `TracedTensor` that knows its storage; a write replaces the
-storage's value and brings aliases up to date when they are read again. What the program did to its inputs becomes
+storage's value and brings aliases up to date when they are read again. The program's writes to its inputs become
 `Graph.mutations`, and results that share memory are emitted as views of one node.
 """
 
@@ -220,8 +220,8 @@ class TracedGraphBuilder:
         return next(i for i, entry in enumerate(self.inputs) if entry.value is tensor)
 
     def check_replaced(self, storage: Storage) -> None:
-        """A tensor is to look at other memory than this. What autograd keeps of it, it looks at there, too: also what
-        was written to an input, which the graph would keep by itself."""
+        """A tensor is to look at other memory than this. Autograd looks at the parts that it keeps there, too: also
+        what was written to an input, which the graph would keep by itself."""
         spoiled = keepers(self, storage.values, self.first_grad_node or 0, storage.writers)
         at = storage.written_at if storage.input is not None else None
         self.speculation.spoil(spoiled, ".data = ... on a tensor that autograd keeps for the backward pass", at)

@@ -19,7 +19,7 @@ from .traced import GraphBuilder
 
 _DETACH = torch.ops.aten.detach.default
 
-#: What eager says when a backward pass meets what another one has freed.
+#: Eager's error when a backward pass meets tensors that another one has freed.
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
     "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
@@ -45,7 +45,7 @@ class History:
         self.freed = before.union(node for node in nodes if node.op is not INPUT)
 
     def is_spent(self, nodes: Iterable[Node]) -> bool:
-        """Whether a backward pass through `nodes` meets what was freed. What kept nothing may be used again."""
+        """Whether a backward pass through `nodes` meets what was freed. A node that kept nothing may be used again."""
         return any(self._keeps_anything(node) for node in nodes if node in self.freed)
 
     def _keeps_anything(self, node: Node) -> bool:
@@ -111,7 +111,7 @@ def retain_gradient(tensor: torch.Tensor, grad: torch.Tensor | None) -> None:
 
 
 def bring_up_to_date(*views: torch.Tensor) -> None:
-    """What eager does where it computes something of a view whose base was written to (run by compiled code): until
+    """Eager's step where it computes something of a view whose base was written to (run by compiled code): until
     then the view counts as a leaf that nobody may write."""
     for view in views:
         view.grad_fn  # noqa: B018

@@ -3,8 +3,8 @@ and arithmetic on them and on symbolic sizes.
 
 Learning rates, temperatures and step counters then compile once, not once for each value. Where the program needs to
 know such a number (a branch, an index, a key), the fact that it relied on becomes a guard: that the number, computed
-again from what it came from, is true, or has this value. What is too long to be written down fixes the inputs' values.
-"""
+again from what it came from, is true, or has this value. Expressions that are too long to be written down fix the
+inputs' values. """
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Known:
 
 
 def known_result(function: Callable[..., Any], args: tuple[Any, ...], hint: Callable[[Any], Any]) -> Known | None:
-    """What is known of `function(*args)`, where every argument is a plain number, an expression over sizes or a known
-    `TracedScalar`; None where one is computed from tensors. Raises what the function raises."""
+    """The known facts about `function(*args)`, where every argument is a plain number, an expression over sizes or a
+    known `TracedScalar`; None where one is computed from tensors. Raises what the function raises."""
     values: list[Any] = []
     floats: frozenset[Source] = frozenset()
     sizes: frozenset[sympy.Expr] = frozenset()

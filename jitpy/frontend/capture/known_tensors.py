@@ -45,7 +45,7 @@ _RULES.of("scalar_tensor")(lambda sizes, a, *_: a)
 
 
 def known_comparison(node: Node) -> bool | None:
-    """What a comparison of a uniform random number with a constant says, where all of [0, 1] says the same.
+    """The answer of a comparison of a uniform random number with a constant, where all of [0, 1] says the same.
 
     With a probability of 0.0, `if torch.rand([]) < p: skip the layer` is no branch on data.
     """

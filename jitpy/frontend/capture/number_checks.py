@@ -1,7 +1,7 @@
 """Arguments that torch's kernels refuse although shapes and promotion have nothing against them: numbers that do not
 fit the dtypes that they meet, which a graph of ours would wrap around, and operands of a write.
 
-What raises is left to torch, in place, so that the program's own handlers see the error.
+Operations that raise are left to torch, in place, so that the program's own handlers see the error.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _check_symbolic(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def check_traced_numbers(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """The same for numbers of the graph that kernels convert, where they meet dtypes of which a program's numbers may
-    be out of range. What floats that change do to wide ones is not looked at: it would cost a guard for each."""
+    be out of range. The effect of changing floats on wide ones is not looked at: it would cost a guard for each."""
     values = (*args, *kwargs.values())
     if not any(type(v) is TracedScalar for v in values):
         return
@@ -253,7 +253,7 @@ _ITEM = torch.ops.aten.item.default
 
 @functools.cache
 def _generator() -> torch.Generator:
-    """What calls that are tried draw from."""
+    """The generator that tried calls draw from."""
     return torch.Generator()
 
 
@@ -312,7 +312,7 @@ def _fake(value: Any, is_size: bool, env: SizeEnv | None) -> Any:
 
 
 def _error(overload: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
-    """What torch says about these arguments, with small tensors in place of the program's."""
+    """Torch's error for these arguments, with small tensors in place of the program's."""
     if overload._schema.name == "aten::arange" and not _is_short(args):
         return None if all(_fits(v) for v in _numbers(args)) else "overflow"
     error = error_of(overload, args, kwargs)

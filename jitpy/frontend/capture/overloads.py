@@ -139,7 +139,7 @@ class Default:
 
 
 def signature(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the choice of the overload depends on, as a hashable; TypeError for an unhashable function."""
+    """The key of the choice of an overload, as a hashable; TypeError for an unhashable function."""
     if kwargs:
         return fn, tuple([_kind(a) for a in args]), tuple([(k, _kind(v)) for k, v in kwargs.items()])
     return fn, tuple([_kind(a) for a in args])
@@ -385,7 +385,7 @@ def _agrees(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], real_args
     return all(_same(own[n], real[n]) or own[n] is None and real[n] in _FACTORY_DEFAULTS.get(n, ()) for n in names)
 
 
-#: What torch's bindings pass for options of factories that the caller left out.
+#: The values that torch's bindings pass for options of factories that the caller left out.
 _FACTORY_DEFAULTS: dict[str, tuple[Any, ...]] = {
     "device": (torch.device("cpu"),),
     "pin_memory": (False,),

@@ -65,7 +65,7 @@ class Parameters:
         return tensor.node
 
     def root(self, tensor: TracedTensor) -> Node:
-        """What autograd knows a tensor by, whatever mode is on: of a parameter, the leaf with its present value."""
+        """The tensor that autograd knows, whatever mode is on: of a parameter, the leaf with its present value."""
         builder, storage = self._builder, tensor.storage
         node = builder.node(tensor, detached=True) if tensor in self.data else builder.node(tensor)
         if tensor not in self.data or not tensor.spec.requires_grad:

@@ -1,4 +1,4 @@
-"""What the schema of an ATen overload says about memory: which arguments it writes to, which results are views."""
+"""The statements of an ATen overload's schema about memory: which arguments it writes to, which results are views."""
 
 from __future__ import annotations
 

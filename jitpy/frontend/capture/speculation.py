@@ -1,4 +1,4 @@
-"""What the graph builder takes for granted of autograd's history until the graph ends.
+"""The graph builder's assumptions about autograd's history until the graph ends.
 
 *Leaves*: a history may begin inside a graph, at a tensor of the program's own that is told to require grad, or at a
 parameter that was changed under no_grad. A graph has no form for that, but needs none where backward passes that are
@@ -139,7 +139,8 @@ class Speculation:
         return any(hooked.tensor is tensor and hooked.retains for hooked in self.hooked.values())
 
     def spoil(self, nodes: Iterable[Node], detail: str, at: int | None = None) -> None:
-        """What autograd keeps for `nodes` is written to; `at`: the step at which to break, if not at this one."""
+        """Tensors that autograd keeps for `nodes` are written to; `at`: the step at which to break, if not at this
+        one."""
         assumption = Assumption(self._builder.step() if at is None else at, "unsupported_op", detail)
         for node in nodes:
             if node not in self.spoiled:
@@ -387,8 +388,8 @@ class Speculation:
 
     def _forget_unreachable(self, live: list[object]) -> None:
         """Leaves that were made here for gradients with a history, and that nobody can look at when the graph has run:
-        no pass needs to come to them. What has a history by them alone loses it, unless it is a result: then they stay,
-        and their assumptions are lost."""
+        no pass needs to come to them. A tensor with a history by them alone loses it, unless it is a result: then
+        they stay, and their assumptions are lost."""
         shown = {tensor.storage.base for tensor in live if isinstance(tensor, TracedTensor)}
         gone = {node for node, leaf in self.leaves.items() if leaf.input is None and node in self.differentiated
                 and node not in shown and not any(leaf.tensor is tensor for tensor in live)}

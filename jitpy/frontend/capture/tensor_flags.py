@@ -1,7 +1,7 @@
 """Branches on flags and counters: tensors of one element from outside (`if self.initialised:`, `if self.steps == 0:`),
 and what such a tensor counts (`for i in range(steps):`, `layers[k]`).
 
-What the program asks is a guard, evaluated when a call begins, as long as the graph has not written to the tensor.
+The program's question is a guard, evaluated when a call begins, as long as the graph has not written to the tensor.
 Each answer is compiled for itself, without a break. Where a place has given many answers, it is left to breaks.
 """
 

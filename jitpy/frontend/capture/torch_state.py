@@ -126,7 +126,7 @@ class TorchState:
         setattr(self, name, value)
 
     def set_seeds(self, seeds: dict[torch.Generator, int]) -> None:
-        """What is known of the seeds of generators from here on."""
+        """The known seeds of generators from here on."""
         before = self.seeds
         self._journal.append(lambda: setattr(self, "seeds", before))
         self.seeds = seeds
@@ -137,7 +137,7 @@ class TorchState:
                 if value != self.initial[name] and name != "generator_writes"}
 
     def key(self) -> tuple[Any, ...]:
-        """What a cached recording depends on, as a hashable."""
+        """The key of a cached recording, as a hashable."""
         return (
             self.grad_enabled,
             self.inference_mode,
@@ -395,7 +395,7 @@ def set_attention_switches(switches: AttentionSwitches) -> None:
 
 
 def guard_attention(builder: Any, device: str = "") -> None:
-    """What is captured is for the kernels that are allowed where the frame starts."""
+    """The capture holds for the kernels that are allowed where the frame starts."""
     initial = zip(KERNELS, builder.state.initial["attention"], strict=True)
     asked = _ON_CPUS if device == "cpu" else KERNELS
     builder.guards.add(None, "attention", tuple((name, allowed) for name, allowed in initial if name in asked),

@@ -1,4 +1,4 @@
-"""What the interpreter holds instead of tensors and numbers while a frame is traced.
+"""The values that the interpreter holds instead of tensors and numbers while a frame is traced.
 
 A `TracedTensor` is one Python tensor object of the traced program. It points at a `Storage` (the memory that eager
 would share) and knows by which chain of view ops it looks at it. The graph is functional, so a write through any alias
@@ -23,7 +23,7 @@ _DETACH = torch.ops.aten.detach.default
 _CONJ = torch.ops.aten._conj.default
 _NEG = torch.ops.aten._neg_view.default
 
-#: What a shortcut returns for a call that it does not handle.
+#: The result of a shortcut for a call that it does not handle.
 DECLINED = object()
 
 
@@ -139,7 +139,7 @@ class Storage:
 
 
 class GraphBuilder(Protocol):
-    """What the rest of the frontend may ask of the builder of the graph (`TracedGraphBuilder`).
+    """The interface of the graph builder for the rest of the frontend (`TracedGraphBuilder`).
 
     It stands beside `TracedTensor`, as each names the other. Payloads are traced tensors and numbers, sizes, and plain
     Python values and containers of these. `call` and `record` raise `Uncapturable` for what a graph cannot hold, and
@@ -314,7 +314,7 @@ class TracedTensor:
 
     @property
     def root(self) -> tuple[Storage, ViewStep | None]:
-        """What autograd takes for the base of this view, if it is one: the memory, or the last detach() on the way."""
+        """Autograd's base of this view, if it is one: the memory, or the last detach() on the way."""
         detached = [step for step in self.chain if step.op.target is _DETACH]
         return self.storage, detached[-1] if detached else None
 
@@ -331,8 +331,8 @@ class TracedTensor:
 
     @property
     def hides_history(self) -> bool:
-        """Whether it is a view that was made under no_grad, that requires grad to eager as its base does. What an
-        autograd function returns has its history from that."""
+        """Whether it is a view that was made under no_grad, that requires grad to eager as its base does. The result
+        of an autograd function has its history from that."""
         begin = max((k + 1 for k, step in enumerate(self.chain) if step.op.name == AUTOGRAD_FUNCTION), default=0)
         storage = self.storage
         return not self.is_detached and (storage.unrecorded or (storage.base.tensor.requires_grad or storage.lost_grad)

@@ -1,7 +1,7 @@
 """Writes: operations that change the memory of their arguments, recorded as functional operations.
 
 A write replaces the storage's value. Aliases see it when they are read again; writes to inputs end up in
-`Graph.mutations`. What autograd would refuse is refused here, in eager's words.
+`Graph.mutations`. Writes that autograd would refuse are refused here, in eager's words.
 """
 
 from __future__ import annotations

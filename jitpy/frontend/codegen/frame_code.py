@@ -452,7 +452,7 @@ class Emitter:
         if free:
             head.append(Instr("COPY_FREE_VARS", len(free), lineno=code.co_firstlineno))
         if self.uses_hand_over:
-            # What lies before RESUME is hidden from tracebacks: the frame is the resume function's from then on.
+            # The code before RESUME is hidden from tracebacks: the frame is the resume function's from then on.
             begin = Label()
             head += [Instr("JUMP_FORWARD", begin, lineno=code.co_firstlineno), self.hand_over,
                      Instr("CALL_FUNCTION_EX", 0, lineno=code.co_firstlineno),
@@ -476,7 +476,7 @@ _PUSHING = ("LOAD_", "PUSH_", "COPY", "BUILD_", "FOR_ITER", "BEFORE_WITH", "IMPO
 
 def assemble(bytecode: Bytecode) -> types.CodeType:
     """Assemble, then put the real objects where the constants hold placeholders."""
-    # What nothing bounds but the program's data (the items of a list) may all lie on the stack at once.
+    # Items whose number only the program's data bound (the items of a list) may all lie on the stack at once.
     depth = 64 + sum(i.arg if i.name == "UNPACK_SEQUENCE" else i.name.startswith(_PUSHING)
                      for i in bytecode if isinstance(i, Instr))
     code = bytecode.to_code(stacksize=depth, compute_exception_stack_depths=False)
@@ -489,7 +489,7 @@ def slot(obj: Any) -> Any:
 
 
 def unreconstructable(value: Value, born: int) -> Exception:
-    """What to raise for a Value that cannot be handed to plain Python: trace again without making it."""
+    """The exception for a Value that cannot be handed to plain Python: trace again without making it."""
     cause = GraphBreak("generator" if isinstance(value, GeneratorValue) else "unsupported_value",
                        f"{value.describe()} is alive at a graph break")
     if born > 0:

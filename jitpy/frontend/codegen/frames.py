@@ -95,7 +95,7 @@ _FRAME_BOUND = {"IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELE
 
 @dataclass(slots=True)
 class Finished:
-    """What one capture came to: the code that replaces the frame, and what reports want to know."""
+    """The result of one capture: the code that replaces the frame, and what reports want to know."""
 
     code: Any
     context: SymbolicTraceContext
@@ -340,7 +340,7 @@ class FrameCodegen:
         emitter.out.append(go_on)
 
     def _own_values(self, emitter: Emitter) -> tuple[Callable[[], None], Callable[[], None]]:
-        """What pushes the frame's closure, and what pushes its parameters, as tuples."""
+        """The code that pushes the frame's closure and its parameters, as tuples."""
         def cells() -> None:
             for name in self.code.co_freevars:
                 emitter.closure_cell(name)
@@ -517,7 +517,7 @@ class FrameCodegen:
         return inner
 
     def _arguments(self, frames: list[Frame], stack: list[Any]) -> list[Any]:
-        """What a resume call passes, in the order of `ResumePoint.parameters`: Values, or names of temporaries."""
+        """The arguments of a resume call, in the order of `ResumePoint.parameters`: Values, or names of temporaries."""
         out: list[Any] = []
         for depth, frame in enumerate(frames):
             if depth and _cell_order(frame):

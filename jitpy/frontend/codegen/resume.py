@@ -106,7 +106,7 @@ class Recipe:
 
 
 class Rebuild:
-    """What a resume function makes the iterator of a recipe with."""
+    """The call with which a resume function makes the iterator of a recipe."""
 
     def __init__(self, recipe: Recipe, globals_by_id: dict[int, dict[str, Any]]) -> None:
         self.recipe = recipe
@@ -373,7 +373,7 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
     """The original's instructions with the place to go on marked by `target`."""
     out: list[Any] = []
     index = -1
-    # What is inserted belongs to the region of the instruction that was interrupted: the call for an outer frame
+    # Inserted code belongs to the region of the instruction that was interrupted: the call for an outer frame
     # (inserted behind it), the instruction itself otherwise (inserted before it).
     at = point.index - 1 if point.inner is not None else point.index
     raises_at = _behind_exits(view, at) if point.inner is None and point.raises else -1

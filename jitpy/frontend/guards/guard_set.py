@@ -51,7 +51,7 @@ from .source import Source
 
 @dataclass(frozen=True, slots=True)
 class TensorGuard:
-    """What must hold of a tensor.
+    """The facts that must hold of a tensor.
 
     `shape` and `stride` entries are ints (must be equal), symbols not bound before (bound to what is found; the
     symbol's range `low <= value <= high` in `ranges` must hold), or other sympy expressions over symbols (must be
@@ -158,7 +158,7 @@ class SameMembers:
 
 @dataclass(frozen=True, slots=True)
 class NumberFact:
-    """What the program relied on about numbers that change: a Python expression over `p0, p1, ...` (the numbers at
+    """A fact about changing numbers that the program relied on: a Python expression over `p0, p1, ...` (the numbers at
     `sources`) and `q0, q1, ...` (the values of `sizes`, expressions over the symbols of sizes and ints)."""
 
     text: str
@@ -218,7 +218,7 @@ class GuardSet:
         del self.guards[mark:]
 
     def subjects(self) -> frozenset[Any]:
-        """What there are guards about, and of which kind."""
+        """The sources that have guards, and their kinds."""
         return frozenset((guard.source, guard.kind) for guard in self.guards)
 
     def __len__(self) -> int:

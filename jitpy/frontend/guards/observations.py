@@ -1,4 +1,5 @@
-"""What earlier compilations saw at each place: what changes from call to call is not compiled for each value."""
+"""The values that earlier compilations saw at each place: one that changes from call to call is not compiled for each
+value."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ def module_path(source: Source) -> str:
 
 
 def short_name(source: Source) -> str:
-    """What a reader would call the value: `encoder.layers.0.weight` for a parameter, deep in a module's dicts."""
+    """The value's name for a reader: `encoder.layers.0.weight` for a parameter, deep in a module's dicts."""
     words: list[str] = []
     at: Source | None = source
     while isinstance(at, StepSource):

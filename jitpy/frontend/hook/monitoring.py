@@ -6,7 +6,7 @@ instead: the original instructions, behind a prefix that calls the dispatcher wi
 callable, calls that and returns its value. From the next call on such a function behaves as under the native provider.
 When the last jitted call ends, every function gets its own code back, and the events are turned off.
 
-What it does not do:
+Its limits:
 - The first call of each code object, and of each function made later from it, runs as it is.
 - Functions that are made anew for each call (closures, lambdas in a body) are therefore not replaced; after a few of
   them the code object is left alone, because finding the functions of a code object walks through all objects.
@@ -39,7 +39,7 @@ _FUNCTION = inspect.CO_OPTIMIZED | inspect.CO_NEWLOCALS
 
 
 class _Record:
-    """What is known of a code object: its dispatcher (None: skip) and how often its functions were looked for."""
+    """The record of a code object: its dispatcher (None: skip) and how often its functions were looked for."""
 
     def __init__(self, code: weakref.ref[CodeType], dispatcher: Dispatcher | None):
         self.code = code
@@ -57,7 +57,7 @@ class _Redirect:
         self.original = original
 
     def __call__(self, *parameters: Any) -> Any:
-        """What runs instead, or None."""
+        """The code that runs instead, or None."""
         return self.hook._look_up(self, parameters)
 
 

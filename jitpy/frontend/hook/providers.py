@@ -1,4 +1,4 @@
-"""What a provider of the frame-evaluation hook offers, and the provider that replaces nothing."""
+"""The interface of a provider of the frame-evaluation hook, and the provider that replaces nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class HookUnavailable(RuntimeError):
 
 
 class Provider(Protocol):
-    """What a provider offers; the functions of this module pass on to it."""
+    """The interface of a provider; the functions of this module pass on to it."""
 
     def set_eval_frame(self, handler: Handler | None, /) -> Handler | None: ...
     def enter(self) -> None: ...

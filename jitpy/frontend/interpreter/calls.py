@@ -67,7 +67,7 @@ from .wrapped_functions import function_defaults
 
 
 def to_payload(interp: Interpreter, value: Any) -> Any:
-    """What the graph builder takes for a Value."""
+    """The argument that the graph builder takes for a Value."""
     if isinstance(value, BoxedValue):
         no_torch_function(interp, value)
         value = value.plain
@@ -98,7 +98,7 @@ def to_payload(interp: Interpreter, value: Any) -> Any:
 
 
 def beside_tensor(interp: Interpreter, a: Value, b: Value, names: tuple[str, ...]) -> None:
-    """What an operator of a tensor, whose methods have these names, asks first."""
+    """The method that an operator of a tensor asks first, by these names."""
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         for value in (a, b):
             no_torch_function(interp, value)

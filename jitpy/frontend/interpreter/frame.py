@@ -113,7 +113,7 @@ class Frame:
 
 
 def first_argument(frame: Frame, context: TraceContext) -> Value | None:
-    """What `super()` without arguments finds in a frame; None where it is not used."""
+    """The object that `super()` without arguments finds in a frame; None where it is not used."""
     code = origin_code(frame.code)
     if "__class__" not in code.co_freevars or not code.co_varnames:
         return None

@@ -1,4 +1,4 @@
-"""What stands for Values as keys of dicts and members of sets: real objects, equal exactly where the values are."""
+"""Keys for Values in dicts and members of sets: real objects, equal exactly where the values are."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _hashed_fields(cls: type) -> tuple[str, ...] | None:
 
 
 def _steps(method: Any) -> Any:
-    """What a function does; None for one that is not Python's."""
+    """The steps of a function; None for one that is not Python's."""
     code = getattr(method, "__code__", None)
     return code and (code.co_code, code.co_names, code.co_varnames, code.co_consts, code.co_freevars,
                      "hash" in method.__globals__)

@@ -35,8 +35,8 @@ from .callees import is_looking, keep_callers
 from .frame import PUSHED, Frame, TracedException
 from .library_code import is_library, is_polyfill, stands_for_c
 
-#: What a function begins with, and what finishes a function that is being made: code that goes on in between has no
-#: cells, or a function without its closure
+#: The instructions that begin a function, and those that finish one that is being made: code that goes on in between
+#: has no cells, or a function without its closure
 _NO_PLACE_TO_STOP = frozenset(("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR", "SET_FUNCTION_ATTRIBUTE"))
 
 #: How many instructions a recorded operation may take, on average, in a program that is longer than the limit.
@@ -48,7 +48,7 @@ _KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "hask
 
 
 class Warned:
-    """What a trace knows of warnings: see `models/builtins/warned.py`."""
+    """A trace's state of warnings: see `models/builtins/warned.py`."""
 
     def __init__(self) -> None:
         #: what was warned of since the filters changed, by module; None: they did not
@@ -209,7 +209,7 @@ class SymbolicInterpreter:
 
     def _pin_operands(self, frame: Frame, ins: Ins) -> bool:
         """Put the values of known numbers in the place of an instruction's operands, guarded: it may be traced then.
-        What is stored in an attribute is nothing that the store depends on."""
+        The store of an attribute does not depend on the stored value."""
         if ins.name == "STORE_ATTR":
             return False
         count = ins.arg + 3 if ins.name.startswith(("CALL", "BUILD_")) and type(ins.arg) is int else 3
@@ -250,8 +250,8 @@ class SymbolicInterpreter:
         return next((callee.entered for callee in self.frames[1:] if step < callee.entered <= found), found)
 
     def library_caller(self) -> int | None:
-        """The step of the call by which the program entered library code, if that is running. What goes on behind a
-        value that changes gets what was computed from it, and would be compiled for each: the call as a whole hides it.
+        """The step of the call by which the program entered library code, if that is running. Code behind a value that
+        changes gets what was computed from it, and would be compiled for each: the call as a whole hides it.
         """
         step = None
         for frame in reversed(self.frames[1:]):
@@ -375,7 +375,7 @@ class SymbolicInterpreter:
         return ExceptionValue(cls, [a if isinstance(a, Value) else ConstValue(a) for a in args])
 
     def stop_iteration_error(self, stop: ExceptionValue) -> ExceptionValue:
-        """What a StopIteration becomes that leaves a generator."""
+        """The exception for a StopIteration that leaves a generator."""
         replaced = self.make_exception(RuntimeError, "generator raised StopIteration")
         replaced.cause = replaced.context = stop
         replaced.suppress_context = True

@@ -46,7 +46,8 @@ def module_getattribute(interp: Interpreter, value: Value, name: str) -> Any:
 
 
 def _find(interp: Interpreter, value: PyValue, cls: type, name: str, hook: Any) -> Any:
-    """What modules find by themselves, else through the `__getattr__` of their class, which is `hook`."""
+    """The attribute that modules find by themselves, else one through the `__getattr__` of their class, which is
+    `hook`."""
 
     context = interp.context
     space = context.module_dict(value.obj)
@@ -77,7 +78,7 @@ def _find(interp: Interpreter, value: PyValue, cls: type, name: str, hook: Any) 
 
 
 def _of_class(interp: Interpreter, cls: type, name: str) -> Any:
-    """What the module's class has under a name, or MISSING; all modules have what modules have."""
+    """The attribute of the module's class under a name, or MISSING; all modules have what modules have."""
     found = interp.context.class_lookup(cls, name)
     plain = next((owner.__dict__[name] for owner in types.ModuleType.__mro__ if name in owner.__dict__), MISSING)
     return MISSING if found is plain else found

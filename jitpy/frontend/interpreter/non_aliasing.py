@@ -35,6 +35,6 @@ def guard_separate(context: TraceContext) -> None:
 
 
 def _iterated(context: TraceContext) -> list[Value]:
-    """What the iterators go over that were advanced."""
+    """The containers of the iterators that were advanced."""
     containers = [value.container() for value in context.dirty if isinstance(value, IteratorValue)]
     return [context.wrap(*found) for found in containers if found is not None]

@@ -177,8 +177,8 @@ def _sequence_slot(context: TraceContext, left: Value, right: Value, names: Name
 
 
 def refusal(one: Attempt, slot: bool) -> str | None:
-    """What a sequence says to what it can not be joined with or repeated by; None where it can. `slot`: the slot is
-    asked, not the method, which has other words."""
+    """A sequence's error for an operand that it can not be joined with or repeated by; None where it can. `slot`: the
+    slot is asked, not the method, which has other words."""
     kind, left, right = sequence_type(one.left), one.left, one.right
     if one.method in ("__mul__", "__rmul__", "__imul__"):
         if isinstance(right, (ConstValue, SymValue)) and issubclass(right.cls, int):

@@ -425,7 +425,7 @@ def _answers_operator(interp: Interpreter, name: str, one: Attempt) -> bool:
 
 
 def _by_c(interp: Interpreter, name: str, one: Attempt) -> Any:
-    """What a method in C makes of operands that suit it."""
+    """The result of a method in C for operands that suit it."""
     _, _, reflected, inplace = BINARY[name]
     seen = _seen_by_c(interp, one)
     swapped = one.method == reflected
@@ -871,7 +871,7 @@ def _is_negative(interp: Interpreter, number: SymValue) -> bool:
 
 
 def _checked_length(interp: Interpreter, found: Value) -> Value:
-    """What a `__len__` in Python returns, as `len()` passes it on."""
+    """The result of a `__len__` in Python, as `len()` passes it on."""
     if isinstance(found, SymValue) and not _is_negative(interp, found) or isinstance(found, ScalarValue):
         return found  # a size, or a number that the graph computes
     number = as_int(interp, found, "len()")

@@ -184,8 +184,8 @@ class SymbolicTraceContext:
         return real
 
     def class_lookup(self, cls: type, name: str) -> Any:
-        """What `cls.__mro__` holds under `name` (no descriptor called), or MISSING; guarded. What the program wrote
-        there shows as a `ClassWrites`: `class_item` tells its Value."""
+        """The entry of `cls.__mro__` under `name` (no descriptor called), or MISSING; guarded. The program's writes
+        there show as a `ClassWrites`: `class_item` tells its Value."""
         found: Any = MISSING
         for owner in cls.__mro__:
             if name in owner.__dict__:
@@ -244,8 +244,8 @@ class SymbolicTraceContext:
         return cls.__mro__
 
     def is_subclass(self, cls: type, of: type) -> bool:
-        """Whether `cls` is derived from `of` or, for an abstract class, said to belong to it; guarded. What an abstract
-        class answered it answers again, until a class is registered somewhere."""
+        """Whether `cls` is derived from `of` or, for an abstract class, said to belong to it; guarded. An abstract
+        class gives the same answer again, until a class is registered somewhere."""
         mro = self.mro(cls)
         if not isinstance(of, abc.ABCMeta):
             return of in mro
@@ -262,7 +262,8 @@ class SymbolicTraceContext:
         return any([self.class_lookup(cls, name) is not MISSING for name in names])
 
     def class_item(self, cls: type, name: str) -> Value:
-        """What `class_lookup` found, by the path to it. A number that changes from call to call may have any value."""
+        """The result of `class_lookup`, by the path to it. A number that changes from call to call may have any
+        value."""
         owner = self._holder(cls, name)
         assert owner is not None
         if self._is_written(owner, name):
@@ -465,7 +466,7 @@ class SymbolicTraceContext:
     # -- reading lazily -------------------------------------------------------------------------------------
 
     def cell_content(self, cell: CellValue) -> Value | Missing:
-        """What a cell holds, or UNBOUND."""
+        """The content of a cell, or UNBOUND."""
         if cell.content is None:
             assert cell.source is not None
             try:
@@ -652,7 +653,7 @@ class SymbolicTraceContext:
         return self.dict_get(self.globals_of(vars(builtins)), name)
 
     def imported(self, name: str) -> Value | None:
-        """What `import name` finds, or None where it would have to load something."""
+        """The module that `import name` finds, or None where it would have to load something."""
         return self.dict_get(self.globals_of(sys.modules, "sys.modules"), name)
 
     def module_dict(self, module: types.ModuleType) -> DictValue:

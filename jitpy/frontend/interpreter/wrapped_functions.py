@@ -98,7 +98,7 @@ def _guard_defaults(context: TraceContext, value: FunctionValue, real: types.Fun
 
 
 def closed_over(interp: Interpreter, fn: FunctionValue, variable: str) -> Value:
-    """What a function's closure has under the name of one of its free variables."""
+    """The content of a function's closure under the name of one of its free variables."""
     assert fn.closure is not None
     content = interp.context.cell_content(interp.context.force(fn.closure[fn.code.co_freevars.index(variable)]))
     assert isinstance(content, Value)

@@ -1,4 +1,4 @@
-"""What C code does: models of builtins, the standard library, numpy and torch, by callable.
+"""Models of C code: of builtins, the standard library, numpy and torch, by callable.
 
 `load` imports the modules that register models. Nothing else in `frontend/` imports a module for its registrations.
 """

@@ -168,7 +168,7 @@ _HEAP_TYPE = 1 << 9
 
 @family("__call__", _class_in_python, CLASS, OBJECT, is_exact=False)
 def _call_by_class(interp: Interpreter, fn: Value, obj: Any, found: type, args: Args, kwargs: Kwargs) -> Any:
-    """What `__call__` of its class does, or of its metaclass, where that is Python."""
+    """The call of its class's `__call__`, or of its metaclass's, where that is Python."""
     hook = interp.context.class_lookup(found, "__call__")
     if isinstance(hook, type):  # `TypedDict` classes make dicts
         return interp.call(interp.context.const_object(hook), args, kwargs)

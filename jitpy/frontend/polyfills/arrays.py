@@ -2,7 +2,7 @@
 
 Bodies have the names of numpy's parameters. The caller has converted operands to the dtype in which numpy computes,
 asks numpy itself for the dtype and layout of the result, and makes the result so; `dtype`, `out`, `order` and `casting`
-are its business too. What a body does not take breaks the graph.
+are its business too. Arguments that a body does not take break the graph.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Counterpart:
 FUNCTIONS: dict[str, Counterpart] = {}
 UFUNCS: dict[str, Counterpart] = {}
 
-#: What each body may be called by as a method of arrays.
+#: The names of each body as a method of arrays.
 METHODS: dict[str, Counterpart] = {}
 
 Body = TypeVar("Body", bound=Callable[..., Any])
@@ -475,7 +475,7 @@ def astype(a: Any, *, copy: Any = True) -> Any:
 
 
 def filled(shape: Any, value: Any, dtype: torch.dtype) -> Any:
-    """What `zeros`, `ones`, `full` and their like make."""
+    """The array that `zeros`, `ones`, `full` and their like make."""
     return torch.full((shape,) if isinstance(shape, int) else tuple(shape), value, dtype=dtype, device="cpu")
 
 

@@ -9,7 +9,7 @@ from .registry import ORIGINALS, give_up, substitute
 
 
 class Context(FunctionCtx):
-    """What `forward` and `backward` are told. A real one belongs to C code that must have made it: this one never
+    """The context of `forward` and `backward`. A real one belongs to C code that must have made it: this one never
     leaves the trace."""
 
     to_save = None
@@ -137,7 +137,7 @@ def backward(cls, ctx, grads):
 
 
 def without_grad(function, *args, **kwargs):
-    """What `once_differentiable` makes of a function, as far as its first results go."""
+    """The result of `once_differentiable` for a function, as far as its first results go."""
     with torch.no_grad():
         return function(*args, **kwargs)
 

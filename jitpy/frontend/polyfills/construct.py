@@ -1,4 +1,4 @@
-"""What the interpreter does around methods in Python, in Python, so that a graph break inside of them can be resumed:
+"""The interpreter's steps around methods in Python, in Python, so that a graph break inside of them can be resumed:
 making instances, trying operator methods in turn, looking attributes up."""
 
 import sys
@@ -30,7 +30,7 @@ def initialize(init, made, /, *args, **kwargs):
 
 
 def checked(kind, message, method, /, *args):
-    """What a special method returns, which has to be of a type."""
+    """The result of a special method, which has to be of a type."""
     result = method(*args)
     if not isinstance(result, kind):
         raise TypeError(message % type(result).__name__ if "%s" in message else message)
@@ -43,7 +43,7 @@ def checked(kind, message, method, /, *args):
 
 
 def checked_hash(method, obj, /):
-    """What `hash()` makes of what a `__hash__` returns."""
+    """The result of `hash()` for that of a `__hash__`."""
     result = method(obj)
     if not isinstance(result, int):
         raise TypeError("__hash__ method should return an integer")
@@ -54,7 +54,7 @@ def checked_hash(method, obj, /):
 
 
 def checked_iterator(method, obj, /):
-    """What an `__iter__` returns."""
+    """The result of an `__iter__`."""
     result = method(obj)
     if not hasattr(type(result), "__next__"):
         raise TypeError(f"iter() returned non-iterator of type {type(result).__name__!r}")
@@ -89,7 +89,7 @@ def compare(symbol, a, b, /, *attempts):
 
 
 def attribute_or_hook(hook, getter, obj, name, /, *args):
-    """What `getter` finds, or `__getattr__` where it raises AttributeError."""
+    """The result of `getter`, or of `__getattr__` where it raises AttributeError."""
     try:
         return getter(obj, *args)
     except AttributeError:
@@ -98,7 +98,7 @@ def attribute_or_hook(hook, getter, obj, name, /, *args):
 
 
 def looked_up(getter, obj, name, /):
-    """What `getter` finds; an AttributeError that it raises is told what was looked up."""
+    """The result of `getter`; an AttributeError that it raises gets the name that was looked up."""
     try:
         return getter()
     except AttributeError as error:

@@ -1,4 +1,5 @@
-"""What `torch.distributions` makes of a lazy property that is read on the class: an object that is asked its type."""
+"""The object that `torch.distributions` makes of a lazy property that is read on the class: an object that is asked
+its type."""
 
 import torch.distributions.utils
 

@@ -58,7 +58,7 @@ class Partial:
 
 
 class Key:
-    """What `cmp_to_key(compare)` makes of a value: it compares by calling `compare`."""
+    """The result of `cmp_to_key(compare)` for a value: it compares by calling `compare`."""
 
     __slots__ = ("compare", "obj")
 

@@ -30,7 +30,7 @@ def initialize(self, hooks_dict, *, extra_dict=None):
 
 
 def register(hooks, hook):
-    """What `register_hook` of a tensor does with the dict of its hooks."""
+    """The change of `register_hook` of a tensor in the dict of its hooks."""
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
@@ -51,7 +51,7 @@ def keep(tensor, grad):
 
 
 def retain(hooks, tensor):
-    """What `retain_grad` does."""
+    """The effect of `retain_grad`."""
 
     def add(grad):
         before = kept(tensor)

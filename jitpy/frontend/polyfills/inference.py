@@ -19,7 +19,7 @@ def end(before):
 
 
 class Block:
-    """What `torch.inference_mode` holds while its block runs. One that is left behind is never entered again."""
+    """The state of `torch.inference_mode` while its block runs. One that is left behind is never entered again."""
 
     def __init__(self, mode):
         self.mode = mode

@@ -377,7 +377,8 @@ def groupby(iterable, key=None):
 
 
 class _GroupState:
-    """What `groupby` and its groups share: the item read last, its key, and the number of the group that may go on."""
+    """The state that `groupby` and its groups share: the item read last, its key, and the number of the group that
+    may go on."""
 
     def __init__(self, iterator, key):
         self.iterator = iterator

@@ -335,7 +335,7 @@ def ordered_ne(self, other, /):
 
 @substitute(_collections._count_elements)
 def count_elements(mapping, iterable, /):
-    """What `collections.Counter` counts with."""
+    """The function that `collections.Counter` counts with."""
     get = mapping.get
     for item in iterable:
         mapping[item] = get(item, 0) + 1

@@ -1,4 +1,4 @@
-"""What `copy` and `pickle` ask of objects, and `types.SimpleNamespace`."""
+"""The methods that `copy` and `pickle` ask of objects, and `types.SimpleNamespace`."""
 
 from __future__ import annotations
 

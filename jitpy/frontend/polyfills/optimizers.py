@@ -1,4 +1,4 @@
-"""What optimizers call in C."""
+"""Functions in C that optimizers call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls back: methods of compiled regular expressions, and paths that are no texts."""
+"""Functions that call back: methods of compiled regular expressions, and paths that are no texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calling a class does."""
+"""The call of a class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .registry import substitute
 
 @substitute(type.__call__)
 def instantiate(cls, /, *args, **kwargs):
-    """What calling a class does."""
+    """The call of a class."""
     obj = cls.__new__(cls, *args, **kwargs)
     if not is_instance(obj, cls):
         return obj

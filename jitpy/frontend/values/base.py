@@ -15,11 +15,10 @@ from ..guards.source import Source
 
 
 class TraceContext(Protocol):
-    """What one capture knows of the outside: Values of real objects, with their guards.
+    """The interface of one capture to the outside: Values of real objects, with their guards.
 
-    `wrap` is the only way in which a live object enters tracing. What reads an object from outside adds the guard that
-    makes the reading valid in later calls.
-    """
+    `wrap` is the only way in which a live object enters tracing. A method that reads an object from outside adds the
+    guard that makes the reading valid in later calls. """
 
     sizes: Any
     guards: Any
@@ -79,7 +78,7 @@ class TraceContext(Protocol):
 
 
 class Interpreter(Protocol):
-    """What kinds of values, opcode handlers and models may ask of the symbolic interpreter.
+    """The interface of the symbolic interpreter for kinds of values, opcode handlers and models.
 
     It stands beside `Value`, as each names the other. `fn` and the operands are Values. A result is a Value, or
     `PUSHED` where a frame of the program's was pushed, whose result appears on its caller's stack (`finish_sync` runs
@@ -149,7 +148,7 @@ class Value:
     # trees (`values/tree.py`)
 
     def children(self) -> Iterable[Any]:
-        """What it holds, as far as it was read: Values, and whatever stands for what was not read or is not there."""
+        """Its parts, as far as they were read: Values, and markers of parts that were not read or are not there."""
         return ()
 
     def progress(self) -> Any:

@@ -10,7 +10,7 @@ from .base import Value
 
 
 class ClassWrites(Value):
-    """What the traced program wrote to a class from outside: name -> Value, or DELETED."""
+    """The traced program's writes to a class from outside: name -> Value, or DELETED."""
 
     __slots__ = ("items", "obj")
     cls = type

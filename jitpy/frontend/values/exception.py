@@ -53,7 +53,7 @@ class TracebackValue(Value):
 
 
 class ExcInfoValue(Value):
-    """What PUSH_EXC_INFO leaves on the stack: `previous` was handled before `current` (None: nothing was)."""
+    """The entry that PUSH_EXC_INFO leaves on the stack: `previous` was handled before `current` (None: nothing was)."""
 
     __slots__ = ("current", "previous")
 

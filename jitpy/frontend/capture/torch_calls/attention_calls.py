@@ -140,7 +140,7 @@ def _choice(switches: AttentionSwitches, given: dict[str, Any]) -> int:
 
 
 def _cast(builder: GraphBuilder, value: Any, dtype: torch.dtype) -> Any:
-    """What autocast does with an argument of an op that runs in the lower precision."""
+    """Autocast's conversion of an argument of an op that runs in the lower precision."""
     if type(value) is not TracedTensor or not value.spec.dtype.is_floating_point:
         return value
     if value.spec.dtype in (dtype, torch.float64):

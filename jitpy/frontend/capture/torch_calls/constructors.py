@@ -80,7 +80,7 @@ def _kinds(data: Any) -> set[type]:
     return {int if isinstance(data, sympy.Basic) else type(data)}
 
 
-#: What a tensor's operator does with its operands; TypeError where it does not take them.
+#: The operation of a tensor's operator on its operands; TypeError where it does not take them.
 Operation = Callable[["GraphBuilder", Any, Any], Any]
 
 

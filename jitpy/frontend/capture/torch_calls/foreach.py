@@ -25,7 +25,7 @@ _KEYWORDS = {"addcmul": "value", "addcdiv": "value"}
 #: Operations in place through which eager's backward pass does not go: of the last two, those with numbers.
 _WITHOUT_DERIVATIVE = frozenset({"copy", "maximum", "minimum"})
 
-#: What the operation for lists says about memory, and the one for one tensor does not have to be told.
+#: The facts about memory that the operation for lists has, and the one for one tensor need not be told.
 _DROPPED = frozenset({"non_blocking"})
 
 

@@ -79,7 +79,7 @@ def _op_name(function: Callable[..., Any]) -> str:
     return f"py.{'math.' if function.__module__ == 'math' else ''}{function.__name__.strip('_')}"
 
 
-#: What a question about a flag may be made of; see `Op.is_question`.
+#: The operations that a question about a flag may be made of; see `Op.is_question`.
 _QUESTIONS = frozenset({bool, int, float, operator.mod, operator.not_, operator.eq, operator.ne, operator.lt,
                         operator.le, operator.gt, operator.ge})
 _OPS: dict[Any, Op] = {fn: Op(_op_name(fn), fn, kind="host", is_question=fn in _QUESTIONS) for fn in _FUNCTIONS}

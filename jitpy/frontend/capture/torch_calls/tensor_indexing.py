@@ -20,7 +20,7 @@ from .scalars import item, scalar_methods
 _aten = torch.ops.aten
 _MASKS = (torch.bool, torch.uint8)
 
-#: What torch passes for an open end.
+#: The number that torch passes for an open end.
 _OPEN_END = 9223372036854775807
 
 

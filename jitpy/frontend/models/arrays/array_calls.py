@@ -1,6 +1,6 @@
 """Calls of numpy while tracing: each becomes torch calls on the tensors of the arrays.
 
-What a call returns (an array or a scalar, its dtype, its layout, whether it looks at an operand's memory) is numpy's
+The form of a result (an array or a scalar, its dtype, its layout, whether it looks at an operand's memory) is numpy's
 own answer: the function is called on fakes of the same types and layouts. `polyfills/arrays.py` says how torch
 computes the numbers. Where the two cannot be brought together, or numpy itself refuses, the graph breaks.
 """
@@ -162,7 +162,7 @@ def asked(interp: Interpreter, what: str, function: Callable[..., Any], *args: A
 
 def conform(interp: Interpreter, what: str, result: Value, answer: Any,
             made: dict[int, tuple[ArrayValue, Any]]) -> Value:
-    """What torch computed, as the object that numpy would have returned."""
+    """Torch's result, as the object that numpy would have returned."""
     if isinstance(answer, (tuple, list)):
         if not isinstance(result, (TupleValue, ListValue)) or len(result.items) != len(answer):
             raise refuse(f"{what} with several results")
@@ -372,7 +372,7 @@ def _operand(interp: Interpreter, what: str, entry: Counterpart, name: str, valu
 
 
 def _folded(interp: Interpreter, what: str, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """What numpy makes of constants."""
+    """numpy's result for constants."""
     try:
         real = [_constant(interp, a) for a in args]
         named = {k: _constant(interp, v) for k, v in kwargs.items()}

@@ -1,4 +1,4 @@
-"""What the language does with arrays and scalars of numpy's: operators, subscripts, attributes, conversions."""
+"""The language's operations on arrays and scalars of numpy's: operators, subscripts, attributes, conversions."""
 
 from __future__ import annotations
 

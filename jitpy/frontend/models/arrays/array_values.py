@@ -1,9 +1,8 @@
 """numpy's objects while tracing: arrays and scalars whose numbers are in tensors of the graph.
 
 An array from outside enters the graph as the tensor that `torch.from_numpy` makes of it, in the same memory, and one
-that leaves it is `tensor.numpy()`. What tracing knows only by identity (arrays of text, of objects, read-only ones,
-scalars from outside) is a `PyValue`.
-"""
+that leaves it is `tensor.numpy()`. A value that tracing knows only by identity (arrays of text, of objects, read-only
+ones, scalars from outside) is a `PyValue`. """
 
 from __future__ import annotations
 
@@ -92,12 +91,12 @@ def _wrap_array(context: TraceContext, obj: Any, cls: type, source: Source) -> A
 
 
 def to_array(tensor: torch.Tensor) -> Any:
-    """What compiled code makes of the tensor of an array."""
+    """The array that compiled code makes of its tensor."""
     return tensor.numpy()
 
 
 def to_scalar(tensor: torch.Tensor) -> Any:
-    """What compiled code makes of the tensor of a scalar."""
+    """The scalar that compiled code makes of its tensor."""
     return tensor.numpy()[()]
 
 

@@ -63,7 +63,7 @@ _MADE_AHEAD: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionar
 
 @dataclass(slots=True)
 class _Trace:
-    """What one executor knows: results by wrapper and key, the wrappers that a call may add an entry to, and the
+    """The state of one interpreter: results by wrapper and key, the wrappers that a call may add an entry to, and the
     results that were computed in place of what is cached: each with its parts, and the step of its call."""
 
     results: dict[Any, Value] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class _Called:
 
 
 def _said(interp: Interpreter, wrapper: Any, traced: Any, what: str) -> ConstValue | None:
-    """What the body makes if all that it does is to log something, whatever the program has changed so far."""
+    """The result of the body if it only logs something, whatever the program has changed so far."""
     args, kwargs = traced
     given = [*args, *kwargs.values()]
     if interp.host_calls or not _reads_arguments_only(wrapper.__wrapped__) or \
@@ -181,7 +181,8 @@ _READING_ELSEWHERE = ("LOAD_GLOBAL", "LOAD_NAME", "IMPORT_NAME", "LOAD_BUILD_CLA
 
 def _without_effects(interp: Interpreter, wrapper: Any, args: list[Value], kwargs: dict[str, Value], what: str,
                      may_log: bool = False) -> Value:
-    """What the body makes without changing anything, and without a tensor. What it logs is left to the real call."""
+    """The result of the body if it changes nothing, and without a tensor. Its log messages are left to the real
+    call."""
     before, queued = (len(interp.builder.graph.nodes), state_of(interp)), len(interp.early_calls)
     try:
         value = interp.finish_sync(interp.call(interp.context.const_object(wrapper.__wrapped__), args, kwargs))

@@ -85,7 +85,7 @@ def set_class_attr(interp: Interpreter, value: PyValue, name: str, new: Value | 
 
 
 def _guard_what_it_holds(context: TraceContext, cls: type, name: str) -> None:
-    """What was read of an attribute that is written next is guarded by its value: it is another object at each call."""
+    """An attribute that was read and is written next is guarded by its value: it is another object at each call."""
     old = cls.__dict__.get(name, MISSING)
     lookups = [one for one in context.lookups() if cls in one.cls.__mro__ and one.names.get(name, MISSING) is old]
     if old is not MISSING and lookups and type(old) in _GUARDED:

@@ -60,7 +60,7 @@ builtin(threading.get_ident)(_number_of_thread)
 
 
 def _of_any_call(function: Callable[..., Any], name: str) -> None:
-    """What does not depend on when it is asked for."""
+    """A value that does not depend on the time of the question."""
 
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if args or kwargs:
@@ -87,7 +87,7 @@ class Answers:
 
 
 def _fact(function: Callable[[], Any], name: str) -> None:
-    """What stays for the life of a process, or nearly."""
+    """A value that stays for the life of a process, or nearly."""
 
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         if args or kwargs:

@@ -17,7 +17,7 @@ Kwargs = dict[str, Value]
 
 
 class _Unset:
-    """What a context variable without a value says."""
+    """The marker of a context variable without a value."""
 
 
 _UNSET = _Unset()
@@ -43,7 +43,7 @@ _CURRENT, _CURRENT_OR_DEFAULT = _Current(False), _Current(True)
 
 
 class TokenValue(Value):
-    """What `variable.set(value)` returns. `before`: the token of the set in front of it; `spent`: the program
+    """The result of `variable.set(value)`. `before`: the token of the set in front of it; `spent`: the program
     has taken it back."""
 
     __slots__ = ("before", "spent", "value", "variable")

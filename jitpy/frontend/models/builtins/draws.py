@@ -1,6 +1,6 @@
 """Random numbers drawn outside torch: `random` and `numpy.random`.
 
-What a call returns is asked of a copy of the generator while tracing: a number, an array of known sizes, a list of
+The result of a call is asked of a copy of the generator while tracing: a number, an array of known sizes, a list of
 numbers. Compiled code draws in front of the graph, from the real one (`capture/front_calls.py`).
 """
 

@@ -1,4 +1,4 @@
-"""What an exception holds besides its arguments (`OSError.errno`, `SystemExit.code`, `AttributeError.name`, ...), and
+"""The state of an exception besides its arguments (`OSError.errno`, `SystemExit.code`, `AttributeError.name`, ...), and
 how its class in C fills that: a real instance is made, with marks in place of what tracing does not know."""
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def _in_c(interp: Interpreter, what: str, function: Callable[..., Any], *args: A
 
 
 def read_state(interp: Interpreter, real: BaseException, kwargs: Kwargs) -> dict[str, Value]:
-    """What a real exception holds besides its arguments. None is nothing, unless it was given by name."""
+    """The state of a real exception besides its arguments. None is nothing, unless it was given by name."""
     found = {name: descriptor.__get__(real) for name, descriptor in state_names(type(real)).items()}
     return {name: _unmark(interp, one) for name, one in found.items() if one is not None or name in kwargs}
 
 
 def new_exception(interp: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> ExceptionValue:
-    """What `__new__` in C makes."""
+    """The object that `__new__` in C makes."""
     if not state_names(cls):
         return ExceptionValue(cls, list(args))
     args = [interp.context.force(value) for value in args]

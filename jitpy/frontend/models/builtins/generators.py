@@ -108,7 +108,7 @@ def abandoned(interp: Interpreter) -> list[GeneratorValue]:
 def resume(interp: Interpreter, generator: GeneratorValue, sent: Value = NONE) -> Any:
     """Push the generator's frame so that it runs to its next yield; raises `Exhausted` if it has finished.
 
-    The yielded value appears on the caller's stack. What happens when it returns is up to the frame's `finish`.
+    The yielded value appears on the caller's stack. The action at its return is up to the frame's `finish`.
     """
     frame = generator.frame
     if generator.running:

@@ -111,7 +111,7 @@ class _SameStdout:
 
 
 def _keep_unseen(interp: Interpreter) -> None:
-    """What is printed is written behind the graph: where that runs code in Python, the program must not look at the
+    """Printed text is written behind the graph: where that runs code in Python, the program must not look at the
     stream or at what it holds."""
     stream, source = sys.stdout, constant(sys, "sys")
     if _writes_in_c(sys):
@@ -138,7 +138,7 @@ def goes_through(interp: Interpreter, places: list[tuple[Any, str | None]], refu
 
 
 def lost_way(interp: Interpreter) -> RestartAnalysis | None:
-    """What to do where the program has changed what a call behind the graph goes through."""
+    """The way out where the program has changed an object that a call behind the graph goes through."""
     if not interp.said_through:
         return None
     changed = {id(held): value for value in interp.context.dirty
@@ -226,7 +226,7 @@ def _is_plain(handler: Any) -> bool:
 
 
 def _way_of(logger: Any) -> list[tuple[Any, str | None]]:
-    """What decides where a logger's messages go."""
+    """The objects that decide where a logger's messages go."""
     way: list[tuple[Any, str | None]] = [(sys, "stderr")]
     level: Any = logger
     while level is not None:
@@ -261,7 +261,7 @@ def _log(interp: Interpreter, name: str, logger: Value, level: int, args: Args, 
 
 def _log_at(logger: logging.Logger, level: int, filename: str, line: int, function: str, message: Any,
             args: tuple[Any, ...]) -> None:
-    """What `logger.log` does for a caller there."""
+    """The call of `logger.log` for a caller there."""
     logger.handle(logger.makeRecord(logger.name, level, filename, line, message, args, None, function))
 
 

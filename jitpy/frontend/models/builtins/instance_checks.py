@@ -1,6 +1,6 @@
 """`isinstance` and `issubclass`: by the class, or as metaclasses, abstract classes and protocols will have it.
 
-What an abstract class answers it keeps, so that a guard on its answer is one on the registrations of classes. A
+An abstract class keeps its answers, so that a guard on its answer is one on the registrations of classes. A
 protocol looks at the object itself each time: its members are looked up as `hasattr` does, with the guards of that.
 """
 
@@ -157,7 +157,7 @@ def _by_abstract_class(interp: Interpreter, value: Value, cls: type) -> bool:
 
 
 def _other_class(interp: Interpreter, value: Value) -> type | None:
-    """What an object says its class is, where that is not its type: mocks and proxies do."""
+    """The class that an object claims, where that is not its type: mocks and proxies do."""
     context = interp.context
     if isinstance(value, PyValue):
         real = context.pin(value)
@@ -233,7 +233,7 @@ def _has_member(interp: Interpreter, value: Value, name: str, is_method: bool) -
 
 
 def _own_member(interp: Interpreter, value: Value, name: str) -> Value | None:
-    """What the instance's `__dict__` holds."""
+    """The entry of the instance's `__dict__`."""
     if value.cls.__dictoffset__ == 0:
         return None
     attrs = instance_attrs(interp, value)

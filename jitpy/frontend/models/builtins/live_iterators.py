@@ -1,6 +1,6 @@
 """Iterators from outside: those that live across a graph break, that the program keeps, or that it is passed.
 
-What an iterator of a known C type gives next is read without taking it: `Ahead(k)` is the item that comes after `k`
+The next item of an iterator of a known C type is read without taking it: `Ahead(k)` is the item that comes after `k`
 others, a place like any other, with guards of its own. So code compiled for one step of a loop serves all its steps,
 however far the iterator has come. The steps themselves are taken on the real iterators by the code that stands for the
 frame (`TraceContext.steps`), in the program's order, before it makes any other change: the code of other functions,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _in_sequence(get: Callable[[Any, int], Any], size: Callable[[Any], int]) -> Callable[[Any, int], Any]:
-    """What reads ahead in an iterator that counts up."""
+    """The reader of an iterator that counts up."""
 
     def ahead(iterator: Any, count: int) -> Any:
         state = iterator.__reduce__()
@@ -179,7 +179,7 @@ class _Finished:
 
 
 class _Parts:
-    """What `zip`, `enumerate`, `map` and `filter` were made of, as it is now."""
+    """The parts of `zip`, `enumerate`, `map` and `filter`, as it is now."""
 
     __name__ = "<parts>"
 
@@ -252,7 +252,7 @@ class LiveIterator(IteratorValue):
         return False
 
     def container(self) -> tuple[Any, Source] | None:
-        """What it goes over, where that may change."""
+        """Its container, where that may change."""
         find = _CONTAINERS.get(self.cls)
         real = None if find is None else find(self.real)
         assert self.source is not None

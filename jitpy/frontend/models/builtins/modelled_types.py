@@ -49,7 +49,7 @@ def _original(cls: type) -> type:
 
 
 def make_modelled(interp: Interpreter, cls: type, args: list[Value], kwargs: dict[str, Value]) -> ModelledValue:
-    """What `cls(*args, **kwargs)` makes, for a C type with a model."""
+    """The object that `cls(*args, **kwargs)` makes, for a C type with a model."""
     value = ModelledValue(cls, MODELLED_TYPES[cls])
     interp.call_sync(interp.context.const_object(value.body.__init__), [value, *args], kwargs)
     return value

@@ -19,7 +19,7 @@ from ...values.wrapping import wraps
 if TYPE_CHECKING:
     from ...values import Interpreter
 
-#: What reads the plain part of a real instance, by the builtin type below its class.
+#: The reader of the plain part of a real instance, by the builtin type below its class.
 _READERS: dict[type, property] = {
     int: property(int.__int__), float: property(float.__float__), complex: property(complex.__complex__),
     str: property(str.__str__), bytes: property(bytes.__bytes__)}
@@ -47,7 +47,7 @@ def _wrap_boxed(context: TraceContext, obj: Any, cls: type, source: Source) -> B
 
 
 def whole_plain_part(interp: Interpreter, value: Value) -> Value:
-    """What C code sees that looks into an object without asking its class; other Values as they are."""
+    """The part that C code sees when it looks into an object without asking its class; other Values as they are."""
     if isinstance(value, BoxedValue):
         return value.plain
     if isinstance(value, PyValue) and isinstance(value.obj, enum.Enum) and isinstance(value.obj, PLAIN_TYPES):
@@ -58,8 +58,8 @@ def whole_plain_part(interp: Interpreter, value: Value) -> Value:
 
 
 def plain_part(interp: Interpreter, value: Value, *slots: str) -> Value:
-    """What the C slots of these names see, where the class leaves all of them to its builtin base; other Values, and
-    instances of classes with methods of their own, as they are."""
+    """The part that the C slots of these names see, where the class leaves all of them to its builtin base; other
+    Values, and instances of classes with methods of their own, as they are."""
     if not is_boxed(value):
         return value
     found = [interp.context.class_lookup(value.cls, name) for name in slots]

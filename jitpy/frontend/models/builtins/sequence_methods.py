@@ -191,8 +191,8 @@ def _constants(interp: Interpreter, values: list[Value]) -> list[Any] | None:
 
 
 class _Key:
-    """What CPython's own sort compares in the place of a traced key, so that the program's `__lt__` is called for the
-    same pairs in the same order."""
+    """The key that CPython's own sort compares in the place of a traced key, so that the program's `__lt__` is called
+    for the same pairs in the same order."""
 
     __slots__ = ("interp", "value")
 

@@ -31,7 +31,7 @@ Kwargs = dict[str, Value]
 
 
 def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
-    """What an iterable yields, by key, in its order."""
+    """The items of an iterable, by key, in its order."""
     items: dict[Any, Value] = {}
     for value in each(interp, iterable):
         items.setdefault(interp.key_of(value), value)
@@ -39,7 +39,7 @@ def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
 
 
 def _operand(interp: Interpreter, other: Value) -> tuple[Any, dict[Any, Value]]:
-    """What a real set's method is to be given in the place of a Value, and its items by key."""
+    """The argument of a real set's method in the place of a Value, and its items by key."""
     if isinstance(other, SetValue):
         return other.mirror, {key: other.items[key] for key in other.mirror}
     items = set_items(interp, other)

@@ -16,7 +16,7 @@ _SHOW = torch._tensor_str._str
 
 @builtin(_SHOW)
 def _text_of_tensor(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What `Tensor.__repr__` calls."""
+    """The function that `Tensor.__repr__` calls."""
     tensor, contents = args[0], kwargs.get("tensor_contents")
     plain = contents is None or isinstance(contents, ConstValue) and contents.value is None
     if len(args) > 1 or not plain or not isinstance(tensor, TensorValue) or tensor.cls is not torch.Tensor:

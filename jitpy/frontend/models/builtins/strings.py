@@ -58,7 +58,7 @@ def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(int.__format__, float.__format__, complex.__format__, str.__format__)
 def number_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """What `format()` of a tensor calls, say."""
+    """The number's format, for `format()` of a tensor."""
     if is_boxed(args[0]) and len(args) == 2:
         if isinstance(args[1], ConstValue) and args[1].value == "":
             from .builtin_functions import to_str

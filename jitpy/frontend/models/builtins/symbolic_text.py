@@ -2,9 +2,8 @@
 that the graph computes or that are symbolic.
 
 A text made of numbers, or of a tensor, is a call that compiled code makes behind the graph, where somebody still needs
-it. What only puts texts together goes on; what looks at one breaks the graph there (`TraceContext.pin`), or fixes the
-sizes it is made of.
-"""
+it. Code that only puts texts together goes on; code that looks at one breaks the graph there (`TraceContext.pin`), or
+fixes the sizes it is made of. """
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ def _sample(value: Value, turn: int) -> Any:
 
 
 def known_part(context: TraceContext, value: Value) -> Any:
-    """What a text or a part of one is in this call, guarded. GraphBreak where only the graph can tell."""
+    """The value of a text, or of a part, in this call, guarded. GraphBreak where only the graph can tell."""
     if isinstance(value, ConstValue):
         return value.value
     if isinstance(value, SymValue):
@@ -109,7 +108,7 @@ def known_part(context: TraceContext, value: Value) -> Any:
 
 
 def joined(*parts: str) -> str:
-    """What an f-string does with its parts."""
+    """The text that an f-string makes of its parts."""
     return "".join(parts)
 
 

@@ -71,7 +71,7 @@ _HEAP_TYPE = 1 << 9
 
 
 def allocate(interp: Interpreter, cls: type, new: Any, args: Args, kwargs: Kwargs) -> ObjectValue:
-    """What `cls.__new__(cls, ...)` makes, for a `__new__` in C."""
+    """The object that `cls.__new__(cls, ...)` makes, for a `__new__` in C."""
     if cls.__flags__ & _HEAP_TYPE and interp.context.class_lookup(cls, "__del__") is not MISSING:
         raise GraphBreak("finalizer", f"an instance of {cls.__qualname__}, which has __del__", tail=True)
     if issubclass(cls, BaseException) and _base_new(cls) in (BaseException.__new__, *_EXCEPTION_NEWS):

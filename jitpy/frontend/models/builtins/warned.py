@@ -184,7 +184,7 @@ def _filters(interp: Interpreter) -> TupleValue:
 
 
 def _action(interp: Interpreter, text: str, category: type[Warning], place: Frame | int) -> str | None:
-    """What the filters say of a warning; None where that is not known."""
+    """The filters' action for a warning; None where that is not known."""
     module = interp.context.dict_get(place.globals, "__name__") if isinstance(place, Frame) else None
     name = _real(interp, module) if module is not None else "<string>"
     for item in _filters(interp).items:
@@ -288,7 +288,7 @@ def _shown_before(shown: warnings.WarningMessage) -> None:
 
 
 def _warn_at(message: Any, category: type[Warning], filename: str, line: int, space: dict[str, Any]) -> None:
-    """What `warnings.warn` does for a caller there, with these globals."""
+    """The call of `warnings.warn` for a caller there, with these globals."""
     registry = space.setdefault("__warningregistry__", {})
     module = space.get("__name__") or "<string>"
     warnings.warn_explicit(message, category, filename, line, module, registry)

@@ -1,10 +1,9 @@
 """`torch.autograd.Function.apply` of tensors that require grad.
 
 The polyfill of `apply` has traced `forward`. Here `backward` is traced, on placeholders for the gradients and for
-what was saved, as a graph of its own, and a node (`ir.autograd_function`) joins the two. What `backward` reads of
-Python it reads while tracing, and guards. A `backward` with a side effect, or that does not fit its `forward`, breaks
-the graph: eager runs it, or says what is wrong with it, when its time comes.
-"""
+what was saved, as a graph of its own, and a node (`ir.autograd_function`) joins the two. Reads of Python objects
+in `backward` happen while tracing, and are guarded. A `backward` with a side effect, or that does not fit its
+`forward`, breaks the graph: eager runs it, or says what is wrong with it, when its time comes. """
 
 from __future__ import annotations
 
@@ -111,7 +110,7 @@ def _with_gradients(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
 
 
 class _Results:
-    """What `forward` returned.
+    """The results of `forward`.
 
     values          its parts
     differentiable  the positions of those that get a history
@@ -266,7 +265,7 @@ def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept:
 
 
 def _gradient(interp: Interpreter, value: Value, differentiable: bool, materialize: bool, placeholder: Any) -> Value:
-    """What `backward` gets for one result."""
+    """The gradient that `backward` gets for one result."""
     if not isinstance(value, TensorValue):
         return const(None)
     spec = value.traced.spec
@@ -283,8 +282,8 @@ def _gradient(interp: Interpreter, value: Value, differentiable: bool, materiali
 
 @contextmanager
 def _as_backward(interp: Interpreter, tracing: _Traced) -> Iterator[None]:
-    """Trace as the engine would run it, with grad mode on so that the gradients have derivatives too. What goes wrong
-    in there goes wrong when `backward` runs."""
+    """Trace as the engine would run it, with grad mode on so that the gradients have derivatives too. Errors in there
+    are errors of the run of `backward`."""
     state, frames, enabled = interp.builder.state, len(interp.frames), interp.builder.state.grad_enabled
     outer = interp.custom_backward, interp.ordinary_depth, interp.handled
     interp.custom_backward, interp.ordinary_depth = tracing, interp.sync_depth + 1

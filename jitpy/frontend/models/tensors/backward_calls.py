@@ -1,6 +1,6 @@
 """`loss.backward()` and `torch.autograd.grad` while tracing: the recorded graph is differentiated where it stands.
 
-What eager's engine would do becomes nodes of the same graph (`jitpy.autograd.reverse`), and gradients land in `.grad`
+The work of eager's engine becomes nodes of the same graph (`jitpy.autograd.reverse`), and gradients land in `.grad`
 as `AccumulateGrad` leaves them: a new tensor in the parameter's layout, or an addition in place to the one that is
 there. A backward pass that reaches what was computed before the frame, or that others watch by hooks, runs as plain
 Python.
@@ -311,7 +311,7 @@ def _is_unwatched(tensor: Any) -> bool:
 
 
 def _present_grad(interp: Interpreter, leaf: TensorValue, create_graph: bool) -> TracedTensor | None:
-    """What is in `.grad`, to which a gradient is added: in place, or, where that gets a history, as a new tensor."""
+    """The tensor in `.grad`, to which a gradient is added: in place, or, where that gets a history, as a new tensor."""
     found = load_grad(interp, leaf)
     if _is_none(found):
         return None

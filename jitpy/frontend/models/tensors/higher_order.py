@@ -1,6 +1,6 @@
 """torch.cond and torch.while_loop: branches and bodies become graphs inside the graph.
 
-A body is traced like any other call. What it recorded is then cut out of the graph: the values that it reads from
+A body is traced like any other call. Its nodes are then cut out of the graph: the values that it reads from
 around it become the inner graph's inputs. Eager compiles these functions as well and allows them no side effects, so a
 body that has one, or results that fit badly, break the graph, and eager says what is wrong.
 """
@@ -55,7 +55,7 @@ class Body:
 
 @dataclass(slots=True)
 class Branches:
-    """What a `torch.cond` node runs: only the branch that is taken."""
+    """The target of a `torch.cond` node: only the branch that is taken."""
 
     true: Graph
     false: Graph
@@ -73,7 +73,7 @@ class Branches:
 
 @dataclass(slots=True)
 class Loop:
-    """What a `torch.while_loop` node runs."""
+    """The target of a `torch.while_loop` node."""
 
     condition: Graph
     body: Graph
@@ -239,7 +239,7 @@ def structure_of(interp: Interpreter, value: Value, tensors: list[TracedTensor],
 
 
 def _cut(builder: Any, region: set[Node], parameters: list[Node], outputs: list[Node]) -> tuple[Graph, list[Node]]:
-    """What `outputs` need of the nodes in `region`, as a graph; and the nodes outside that it takes after its
+    """The part of `region` that `outputs` need, as a graph; and the nodes outside that it takes after its
     parameters."""
     graph = Graph("body", sizes=builder.sizes)
     copies: dict[Node, Node] = {node: graph.add_input(node.spec, node.name) for node in parameters}  # type: ignore[arg-type]
@@ -318,9 +318,8 @@ def _symbols(graph: Graph) -> set[sympy.Symbol]:
 def state_of(interp: Interpreter) -> Any:
     """All that a program could have changed outside the function that is about to be traced, as something to compare.
 
-    What came from outside counts its changes, or has a log; of what tracing made, everything reachable from the frames
-    is listed.
-    """
+    Objects from outside count their changes, or have a log; of objects that tracing made, everything reachable from
+    the frames is listed. """
     context = interp.context
     listed: dict[int, Any] = {}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...values import Interpreter
 
 
-#: What eager says of tensors that are no leaves, and, where the flag is False, besides.
+#: Eager's error for tensors that are no leaves, and, where the flag is False, besides.
 _NO_LEAF = "you can only change requires_grad flags of leaf variables."
 _DETACH = ("If you want to use a computed variable in a subgraph that doesn't require differentiation use "
            "var_no_grad = var.detach().")
@@ -29,7 +29,7 @@ _DETACH = ("If you want to use a computed variable in a subgraph that doesn't re
 
 @builtin(torch.Tensor._make_subclass)
 def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What `torch.nn.Parameter` makes itself of."""
+    """The function that `torch.nn.Parameter` makes itself with."""
     if kwargs or len(args) != 3 or not isinstance(args[1], TensorValue):
         raise GraphBreak("unsupported_call", "Tensor._make_subclass()")
     (cls, data, flag), builder = args, interp.builder

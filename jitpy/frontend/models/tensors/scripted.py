@@ -1,6 +1,6 @@
 """Functions under `torch.jit.script` and `torch.jit.trace`: their TorchScript is run on Values, node by node.
 
-What such a function does was fixed when it was made: the globals that it mentions, the functions that it calls, its
+Such a function was fixed when it was made: the globals that it mentions, the functions that it calls, its
 defaults. So its graph is read, not the Python that it came from, whose meaning differs besides (`2 ** 2` is a float in
 TorchScript, ints have 64 bits, errors are its own). Only nodes that do here what they do there are run; any other
 breaks the graph at the call.

@@ -54,7 +54,7 @@ _REGISTERING = tuple(function.__code__ for function in (
 
 
 class HooksReferenceValue(WeakReferenceValue):
-    """What a handle has of the dict of its hook, which the module or tensor holds."""
+    """A handle's reference to the dict of its hook, which the module or tensor holds."""
 
     __slots__ = ("born",)
 

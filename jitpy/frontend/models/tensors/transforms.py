@@ -58,7 +58,7 @@ _REVERSE = (torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch
 
 
 class TransformValue(Value):
-    """What `torch.func.vmap(func)` and its like return: `transform(func, **options)`."""
+    """The result of `torch.func.vmap(func)` and its like: `transform(func, **options)`."""
 
     __slots__ = ("func", "options", "transform")
     cls = types.FunctionType
@@ -187,7 +187,7 @@ class Run:
         return leaves
 
     def record(self, interp: Interpreter, tensors: list[TracedTensor]) -> Value:
-        """What the call returns for these tensors."""
+        """The result of the call for these tensors."""
         captures = [value_of(self.builder, node) for node in self.body.captures]
         try:
             results = derived_calls.run(self.builder, self, (*tensors, *captures), {})
@@ -389,7 +389,7 @@ def tree_of(interp: Interpreter, value: Value, tensors: list[TensorValue]) -> An
 
 
 def _substitute(interp: Interpreter, tree: Any, nodes: list[Node]) -> Value:
-    """What the function is called with: new containers, with the placeholders in place of the tensors."""
+    """The arguments of the function: new containers, with the placeholders in place of the tensors."""
     return tree_pack(interp, lambda leaf: leaf.value if isinstance(leaf, _Opaque) else
                      interp.context.tensor_value(interp.builder.fresh(nodes[leaf.index])), tree)
 
