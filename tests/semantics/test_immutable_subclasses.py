@@ -556,7 +556,7 @@ def kinds_that_change(x, i):
     return x * i, type(i).__name__, i + 1
 
 
-@case(lambda: (vec(), S("x")), breaks=())
+@case(lambda: (vec(), S("x")), breaks=("local_class",))
 def names_of_attributes(x, name):
     class Holder:
         x = 3

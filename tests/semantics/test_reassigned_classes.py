@@ -109,7 +109,7 @@ def annot_wraps(x):
     return h(x), h, h.__wrapped__.__annotations__ is h.__annotations__, h.__wrapped__
 
 
-@case(X, fullgraph=True)
+@case(X, breaks=("local_class", "local_class"))
 def annot_class(x):
     class CD:
         def __init__(s, f):
@@ -143,7 +143,7 @@ def annot_outside():
     return fn, h.__annotations__
 
 
-@case(X, fullgraph=True)
+@case(X, breaks=("local_class", "local_class"))
 def sup(x):
     class B:
         def m(s):

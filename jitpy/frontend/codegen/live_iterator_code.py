@@ -8,19 +8,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..breaks import GraphBreak, RestartAnalysis
-from ..models.builtins.iteration import (
+from ..models.builtins.iteration import EnumerateIterator, FilterIterator, MapIterator, RestIterator, ZipIterator
+from ..values import (
     END_OF_LIST,
+    BoxedValue,
+    ConstValue,
     DictIterator,
-    EnumerateIterator,
-    FilterIterator,
     ListIterator,
-    MapIterator,
-    RestIterator,
+    ListValue,
+    ObjectValue,
     ReverseIterator,
     SequenceIterator,
-    ZipIterator,
+    TupleValue,
+    Value,
 )
-from ..values import BoxedValue, ConstValue, ListValue, ObjectValue, TupleValue, Value
 from .frame_code import Emitter, builds
 
 

@@ -365,6 +365,7 @@ class SymbolicInterpreter:
     same_object = operators.same_object
     truth = operators.truth
     length = operators.length
+    as_int = calls.as_int
     key_of = hash_keys.key_of
     member_key = hash_keys.member_key
     constant_of = operators.constant_of

@@ -1,6 +1,6 @@
 """Kinds of values, one file each: how each kind of Python object behaves while it is traced."""
 
-from .array import DTYPE_TYPES, IS_CAPTURED, NUMPY_DTYPES, TORCH_DTYPES, ArrayValue, is_array, is_number
+from .array import DTYPE_TYPES, IS_CAPTURED, NUMPY_DTYPES, TORCH_DTYPES, ArrayIterator, ArrayValue, is_array, is_number
 from .base import (
     DELETED,
     NULL,
@@ -19,7 +19,7 @@ from .base import (
 )
 from .classes import ClassWrites
 from .constant import CONST_TYPES, FALSE, NONE, TRUE, ConstValue, const
-from .dict import DictValue, DictViewValue
+from .dict import DictIterator, DictValue, DictViewValue
 from .exception import ExceptionValue, ExcInfoValue, TracebackValue
 from .function import (
     BuiltinMethodValue,
@@ -31,6 +31,7 @@ from .function import (
 from .hook_number import HookNumberValue, has_hook_numbers
 from .instance import BoxedValue, ModelledValue, ObjectValue
 from .iterator import Exhausted, GeneratorValue, IteratorValue
+from .iterators import END_OF_LIST, ListIterator, ReverseIterator, SequenceIterator
 from .list import ListValue
 from .number import ScalarValue, SymValue
 from .opaque import PyValue, UnreadTuple
@@ -49,7 +50,13 @@ __all__ = [
     "CellValue",
     "ClassWrites",
     "ConstValue",
+    "ArrayIterator",
     "DELETED",
+    "DictIterator",
+    "END_OF_LIST",
+    "ListIterator",
+    "ReverseIterator",
+    "SequenceIterator",
     "DTYPE_TYPES",
     "DictValue",
     "DictViewValue",

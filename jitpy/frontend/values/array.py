@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
+from ..breaks import GraphBreak
 from ..guards.source import Source
-from .base import Value
-from .constant import CONST_TYPES
+from .base import Interpreter, Value
+from .constant import CONST_TYPES, const
+from .iterator import Exhausted, IteratorValue
 
 try:
     import numpy as np
@@ -60,3 +63,35 @@ class ArrayValue(Value):
     @property
     def is_scalar(self) -> bool:
         return self.cls is not np.ndarray
+
+    iter_is_known = True
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        if backwards:
+            return None
+        if not self.traced.ndim:
+            raise GraphBreak("numpy", "iteration over a scalar")
+        return ArrayIterator(self)
+
+
+class ArrayIterator(IteratorValue):
+    """`iter(array)`: reads each item when it is asked for."""
+
+    __slots__ = ("index", "of")
+
+    def __init__(self, of: ArrayValue) -> None:
+        self.source = None
+        self.of = of
+        self.index = 0
+
+    def children(self) -> Iterable[Any]:
+        return (self.of,)
+
+    def step(self, interp: Interpreter) -> Any:
+        size = self.of.traced.spec.shape[0]
+        if not isinstance(size, int):
+            size = interp.builder.sizes.specialize(size, f"iteration at {interp.loc()}")
+        if self.index >= size:
+            raise Exhausted
+        self.index += 1
+        return interp.getitem(self.of, const(self.index - 1))

@@ -121,6 +121,7 @@ class Interpreter(Protocol):
     def same_object(self, a: Value, b: Value) -> bool: ...
     def truth(self, value: Value) -> bool: ...
     def length(self, value: Value) -> Value: ...
+    def as_int(self, value: Value, what: str) -> int: ...
     def key_of(self, value: Value) -> Any: ...
     def member_key(self, value: Value) -> Any: ...
     def constant_of(self, value: Value) -> Any: ...
@@ -144,6 +145,15 @@ class Value:
         """A short text for reports."""
         name = getattr(self.cls, "__name__", str(self.cls))
         return f"{name} {self.source}" if self.source is not None else name
+
+    # iteration
+
+    #: whether `iter` never asks the class of the value
+    iter_is_known = False
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        """The iterator that the type's own C code makes for `iter` or `reversed`; None where that is not known."""
+        return None
 
     # trees (`values/tree.py`)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..guards.source import Source
-from .base import Value
+from .base import Interpreter, Value
+from .iterators import SequenceIterator
 
 
 class ConstValue(Value):
@@ -20,6 +21,11 @@ class ConstValue(Value):
     @property
     def cls(self) -> type:  # type: ignore[override]
         return type(self.value)
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        if backwards or not isinstance(self.value, (str, bytes)):
+            return None
+        return SequenceIterator([const(c) for c in self.value], type(iter(self.value)), self)
 
     def describe(self) -> str:
         return repr(self.value)

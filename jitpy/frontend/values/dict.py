@@ -6,9 +6,12 @@ import collections
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import Source, StepSource
-from .base import Interpreter, Missing, TraceContext, Value
+from .base import DELETED, Interpreter, Missing, TraceContext, Value
 from .instance import ObjectValue
+from .iterator import Exhausted, IteratorValue
+from .tuple import TupleValue
 from .wrapping import wraps
 
 
@@ -39,8 +42,16 @@ class DictValue(ObjectValue):
         """Whether tracing knows or changed anything of it."""
         return bool(self.vals or self.log) or self.complete
 
+    @property
+    def base(self) -> type:
+        """The class in C whose methods it has."""
+        return collections.OrderedDict if issubclass(self.cls, collections.OrderedDict) else dict
+
     def children(self) -> Iterable[Any]:
         return *self.vals.values(), *super().children()
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Value | None:
+        return DictIterator(interp, self, "keys", backwards)
 
     def place(self) -> Any:
         if isinstance(self.source, StepSource) and self.source.kind == "dict":
@@ -75,14 +86,72 @@ class DictViewValue(Value):
     def children(self) -> Iterable[Any]:
         return (self.of,)
 
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Value | None:
+        return DictIterator(interp, self.of, self.kind, backwards)
+
     @property
     def base(self) -> type:
         """The class whose method made it."""
-        return collections.OrderedDict if issubclass(self.of.cls, collections.OrderedDict) else dict
+        return self.of.base
 
     @property
     def cls(self) -> type:  # type: ignore[override]
         return type(getattr(self.base(), self.kind)())
+
+
+class DictIterator(IteratorValue):
+    """Over the keys, values or items that a dict has when they are asked for; its size must not change meanwhile."""
+
+    __slots__ = ("_now", "_writes", "backwards", "born", "changed", "cls", "finished", "index", "keys", "kind", "of",
+                 "of_real_keys")
+
+    def __init__(self, interp: Interpreter, of: DictValue, kind: str, backwards: bool = False) -> None:
+        self.source = None
+        self.born = interp.step
+        self.of = of
+        self.kind = kind
+        self.backwards = backwards
+        self.changed = False  # its size did: every further step says so
+        self._now = interp.context.dict_items(of)
+        self._writes = interp.context.writes  # as of when `_now` was what the dict holds
+        self.keys = [key for key, _ in self._now]
+        # whether the real dict has the same keys in spite of what is to be written to it
+        self.of_real_keys = of.real_dict is None or len(of.real_dict) == len(self.keys) and \
+            not any(item is DELETED or key not in of.real_dict for key, item in of.log)
+        self.index = 0
+        self.finished = False
+        self.cls = type((reversed if backwards else iter)(getattr(of.base(), kind)()))
+
+    def children(self) -> Iterable[Any]:
+        return (self.of,)
+
+    def step(self, interp: Interpreter) -> Value:
+        if self.finished:
+            raise Exhausted
+        if interp.context.writes != self._writes or self.of.unsettled:
+            self._now = interp.context.dict_items(self.of)
+        now = self._now
+        if len(now) != len(self.keys) or self.changed:
+            ordered = issubclass(self.of.cls, collections.OrderedDict)
+            self.finished, self.changed = ordered, not ordered
+            raise interp.throw(RuntimeError, "OrderedDict mutated during iteration" if ordered else
+                           "dictionary changed size during iteration")
+        if self.index >= len(self.keys):
+            self.finished = True
+            raise Exhausted
+        place = -1 - self.index if self.backwards else self.index
+        key, value = now[place]
+        if key is not self.keys[place] and key != self.keys[place]:
+            # which of them a real iterator meets depends on where it is
+            raise RestartAnalysis(self.born,
+                                  GraphBreak("unsupported_value", "iteration over a dict that gets other keys"))
+        self.index += 1
+        interp.context.writes += 1
+        self._writes = interp.context.writes
+        if self.kind == "values":
+            return value
+        shown = interp.context.dict_key_value(self.of, key)
+        return shown if self.kind == "keys" else TupleValue([shown, value])
 
 
 @wraps(dict)

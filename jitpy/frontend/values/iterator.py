@@ -7,18 +7,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
-from .base import Value
-from .function import FunctionValue
+from .base import Interpreter, Value
 
 
 class IteratorValue(Value):
-    """Base of iterators over known values. `step(ex)` returns the next Value or raises `Exhausted`."""
+    """Base of iterators over known values. `step(interp)` returns the next Value or raises `Exhausted`."""
 
     __slots__ = ()
     cls = type(iter([]))
 
     def step(self, interp: Any) -> Any:
         raise NotImplementedError
+
+    iter_is_known = True
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        return None if backwards else self
 
     def progress(self) -> Any:
         return getattr(self, "index", None)
@@ -48,7 +52,7 @@ class GeneratorValue(Value):
 
     __slots__ = ("born", "cls", "frame", "func", "handled", "is_hidden", "outer", "running", "started")
 
-    def __init__(self, frame: Any, born: int, func: FunctionValue) -> None:
+    def __init__(self, frame: Any, born: int, func: Any) -> None:
         self.source = None
         self.cls: type = types.GeneratorType
         self.frame = frame
@@ -59,6 +63,11 @@ class GeneratorValue(Value):
         self.is_hidden = False  # nothing but a loop has ever referred to it
         self.handled: Value | None = None
         self.outer: Value | None = None
+
+    iter_is_known = True
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        return None if backwards else self
 
     def children(self) -> Iterable[Any]:
         return self.func, self.handled, self.outer, *(self.frame.children() if self.frame is not None else ())

@@ -8,6 +8,7 @@ from typing import Any
 from ..guards.source import Source
 from .base import Interpreter, Value
 from .instance import ModelledValue, ObjectValue
+from .iterators import ListIterator, ReverseIterator
 
 
 class ListValue(ObjectValue):
@@ -43,6 +44,9 @@ class ListValue(ObjectValue):
     def children(self) -> Iterable[Any]:
         items = self.items if self.unread is None else self.unread.front + self.unread.back
         return *items, *super().children()
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        return ReverseIterator(self, type(reversed([]))) if backwards else ListIterator(self)
 
     def branches(self, interp: Interpreter) -> list[Value] | None:
         return list(map(interp.context.force, self.items))

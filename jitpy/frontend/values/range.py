@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source, attr
-from .base import TraceContext, Value
+from .base import Interpreter, TraceContext, Value
+from .constant import const
+from .iterators import SequenceIterator
 from .wrapping import wraps
 
 
@@ -33,6 +35,11 @@ class RangeValue(Value):
     def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
         self.source = source
         self.start, self.stop, self.step = start, stop, step
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        bounds = [interp.as_int(bound, "range()") for bound in (self.start, self.stop, self.step)]
+        items = range(*bounds)
+        return SequenceIterator([const(i) for i in (items[::-1] if backwards else items)], type(iter(range(0))))
 
     def children(self) -> Iterable[Any]:
         return self.start, self.stop, self.step

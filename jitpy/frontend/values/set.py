@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..breaks import GraphBreak
 from ..guards.source import Source
-from .base import Value
+from .base import Interpreter, Value
 from .instance import ObjectValue
+from .iterators import SequenceIterator
 
 
 class SetValue(ObjectValue):
@@ -41,6 +43,18 @@ class SetValue(ObjectValue):
 
     def children(self) -> Iterable[Any]:
         return *(self._items or {}).values(), *super().children()
+
+    def ordered(self) -> list[Value]:
+        """The elements in the order of iteration."""
+        if self.real is not None:
+            if self.same is not None:
+                self.same.in_order = True
+            if self.mirror is not self.real and not self.exact:
+                raise GraphBreak("unsupported_value", "the order of a set that was changed here")
+        return [self.items[key] for key in self.mirror]
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        return None if backwards else SequenceIterator(self.ordered(), type(iter(set())), guarded=self)
 
     @property
     def mirror(self) -> Any:

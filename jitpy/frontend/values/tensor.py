@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from ..guards.source import Source
-from .base import Value
+from .base import Interpreter, Value
 from .dict import DictValue
+from .iterators import SequenceIterator
 
 
 class TensorValue(Value):
@@ -29,6 +32,16 @@ class TensorValue(Value):
         self.grad_assigned = False
         self.flag: bool | None = None
         self.data: TensorValue | None = None
+
+    iter_is_known = True
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        if backwards:
+            return None
+        if self.traced.ndim == 0:
+            raise interp.throw(TypeError, "iteration over a 0-d tensor")
+        parts: Any = interp.record(torch.Tensor.unbind, [self], {})
+        return SequenceIterator(list(parts.items), type(iter([])))
 
     def children(self) -> Iterable[Any]:
         return self.attrs, self.grad, self.data

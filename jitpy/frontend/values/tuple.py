@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from ..guards.source import Source
 from .base import Interpreter, Value
 from .instance import ObjectValue
+from .iterators import ReverseIterator, SequenceIterator
 
 
 class TupleValue(ObjectValue):
@@ -23,6 +25,12 @@ class TupleValue(ObjectValue):
 
     def children(self) -> Iterable[Any]:
         return *self.items, *super().children()
+
+    def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
+        if not backwards:
+            return SequenceIterator(self.items, type(iter(())), self)
+        own = [interp.context.class_lookup(self.cls, name) for name in ("__getitem__", "__len__")]
+        return None if any(isinstance(one, types.FunctionType) for one in own) else ReverseIterator(self, reversed)
 
     def place(self) -> Any:
         return None

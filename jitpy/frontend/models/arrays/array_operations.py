@@ -16,11 +16,10 @@ from ...polyfills.arrays import FUNCTIONS, Counterpart
 from ...values import (
     NONE,
     TORCH_DTYPES,
+    ArrayIterator,
     ArrayValue,
     BuiltinMethodValue,
     ConstValue,
-    Exhausted,
-    IteratorValue,
     ListValue,
     PyValue,
     ScalarValue,
@@ -175,31 +174,6 @@ def length(interp: Interpreter, array: ArrayValue) -> Value:
     if not array.traced.ndim:
         raise refuse("len() of a scalar")
     return sym(array.traced.spec.shape[0])
-
-
-class ArrayIterator(IteratorValue):
-    """`iter(array)`: reads each item when it is asked for."""
-
-    __slots__ = ("index", "of")
-
-    def __init__(self, of: ArrayValue) -> None:
-        self.source = None
-        self.of = of
-        self.index = 0
-
-    def step(self, interp: Any) -> Value:
-        size = interp.builder.sizes.specialize(self.of.traced.spec.shape[0], f"iteration at {interp.loc()}") \
-            if not isinstance(self.of.traced.spec.shape[0], int) else self.of.traced.spec.shape[0]
-        if self.index >= size:
-            raise Exhausted
-        self.index += 1
-        return get_item(interp, self.of, const(self.index - 1))
-
-
-def iterate(interp: Interpreter, array: ArrayValue) -> Value:
-    if not array.traced.ndim:
-        raise refuse("iteration over a scalar")
-    return ArrayIterator(array)
 
 
 def number_of(interp: Interpreter, array: ArrayValue) -> Value:
@@ -485,4 +459,4 @@ def _advanced(array: Any, count: int) -> Any:
 _fold_arange = handler_of(np.arange)
 _register()
 
-__all__ = ["get_item", "iterate", "length", "load_attr", "number_of", "operate", "set_item"]
+__all__ = ["get_item", "length", "load_attr", "number_of", "operate", "set_item"]

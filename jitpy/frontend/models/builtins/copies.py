@@ -34,7 +34,6 @@ from ...values import (
     unsupported,
 )
 from ..tensors.torch_objects import deep_copy
-from .sets import ordered
 from .symbolic_text import TextValue
 
 Args = list[Value]
@@ -107,7 +106,7 @@ def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Valu
             interp.context.dict_set(made, interp.key_of(new), _deepcopy(interp, item, memo), new)
         return made
     if isinstance(value, SetValue) and value.cls in (set, frozenset):
-        copies = [_deepcopy(interp, v, memo) for v in ordered(value)]
+        copies = [_deepcopy(interp, v, memo) for v in value.ordered()]
         return SetValue({interp.key_of(copied): copied for copied in copies}, None, value.cls)
     if isinstance(value, PyValue) and (isinstance(value.obj, (type, enum.Enum, types.BuiltinFunctionType))):
         return value

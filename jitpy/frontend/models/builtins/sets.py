@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
 from ...interpreter.hash_keys import set_keys
 from ...values import (
@@ -248,13 +247,3 @@ def _set_relation(test: Any) -> Any:
 for _method in ("issubset", "issuperset", "isdisjoint"):
     for _cls in (set, frozenset):
         builtin(getattr(_cls, _method))(_set_relation(getattr(set, _method)))
-
-
-def ordered(value: SetValue) -> list[Value]:
-    """The elements in the order of iteration."""
-    if value.real is not None:
-        if value.same is not None:
-            value.same.in_order = True
-        if value.mirror is not value.real and not value.exact:
-            raise GraphBreak("unsupported_value", "the order of a set that was changed here")
-    return [value.items[key] for key in value.mirror]

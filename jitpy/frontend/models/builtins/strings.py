@@ -14,8 +14,8 @@ from ...interpreter.callees import builtin
 from ...interpreter.constant_folding import NotConstant, deep_constant, fold_deep
 from ...interpreter.operators import known_text
 from ...polyfills.texts import sub, subn
-from ...values import BoxedValue, ConstValue, Interpreter, Value, const, unsupported
-from .iteration import SequenceIterator, is_iterable, iterate
+from ...values import BoxedValue, ConstValue, Interpreter, SequenceIterator, Value, const, unsupported
+from .iteration import is_iterable, iterate
 from .plain_parts import is_boxed, whole_plain_part
 from .symbolic_text import formatted, is_made_of_numbers, separated, text
 

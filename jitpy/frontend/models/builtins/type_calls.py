@@ -13,7 +13,7 @@ from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
 from ...interpreter.callees import builtin, handler_of
-from ...interpreter.calls import as_int, range_items
+from ...interpreter.calls import as_int
 from ...interpreter.frame import first_argument
 from ...interpreter.operators import constant_of
 from ...interpreter.subscripts import slice_of
@@ -24,7 +24,6 @@ from ...values import (
     BoxedValue,
     ConstValue,
     DictValue,
-    DictViewValue,
     ExceptionValue,
     FunctionValue,
     Interpreter,
@@ -48,12 +47,9 @@ from ...values import (
 )
 from .exception_state import TALKERS, base_in_c, live_copy, new_exception, state_names
 from .iteration import (
-    DictIterator,
     EnumerateIterator,
     FilterIterator,
     MapIterator,
-    ReverseIterator,
-    SequenceIterator,
     ZipIterator,
     get_iter_sync,
     iterate,
@@ -286,16 +282,9 @@ def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     hook = interp.context.class_lookup(value.cls, "__reversed__")
     if isinstance(hook, types.FunctionType):
         return interp.call(interp.context.const_object(hook), [value], {})
-    own = [interp.context.class_lookup(value.cls, name) for name in ("__getitem__", "__len__")] \
-        if isinstance(value, TupleValue) else []
-    if isinstance(value, (TupleValue, ListValue)) and not any(isinstance(one, types.FunctionType) for one in own):
-        return ReverseIterator(value)
-    if isinstance(value, DictValue):
-        return DictIterator(interp, value, "keys", backwards=True)
-    if isinstance(value, DictViewValue):
-        return DictIterator(interp, value.of, value.kind, backwards=True)
-    if isinstance(value, RangeValue):
-        return SequenceIterator(list(range_items(interp, value)[::-1]), type(iter(range(0))))
+    made = value.iterate(interp, backwards=True)
+    if made is not None:
+        return made
     if hook is MISSING and interp.context.class_lookup(value.cls, "__getitem__") is not MISSING and \
             isinstance(value, ObjectValue):
 
