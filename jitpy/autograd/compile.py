@@ -22,6 +22,7 @@ from ..ir.ops.quiet import without_saved_tensor_hooks
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import Spec, TensorSpec
 from ..ir.specialize import specialize
+from ..ir.trees import tree_map
 from ..runtime import beside_dynamo
 from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
 from .joint import Halves, Joint, differentiate, split
@@ -299,11 +300,8 @@ def _give_history(graph: Graph, sources: list[Node]) -> None:
 
 
 def _with_history(spec: Spec) -> Spec:
-    if isinstance(spec, tuple):
-        return tuple(map(_with_history, spec))
-    if isinstance(spec, TensorSpec) and (spec.dtype.is_floating_point or spec.dtype.is_complex):
-        return spec.with_(requires_grad=True)
-    return spec
+    return tree_map(lambda part: part.with_(requires_grad=True) if isinstance(part, TensorSpec) and (
+        part.dtype.is_floating_point or part.dtype.is_complex) else part, spec)
 
 
 def _is_reentrant(graph: Graph) -> bool:

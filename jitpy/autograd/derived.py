@@ -27,6 +27,7 @@ from ..ir.ops.quiet import without_compiler_import
 from ..ir.ops.registered import has_python_gradient
 from ..ir.sizes import SizeEnv
 from ..ir.spec import TensorSpec
+from ..ir.trees import tree_leaves, tree_map
 from .pullback import Pullback
 
 
@@ -77,9 +78,7 @@ def is_complex(node: Node) -> bool:
 
 
 def _has_complex(spec: Any) -> bool:
-    if isinstance(spec, tuple):
-        return any(map(_has_complex, spec))
-    return isinstance(spec, TensorSpec) and spec.dtype.is_complex
+    return any(isinstance(part, TensorSpec) and part.dtype.is_complex for part in tree_leaves(spec))
 
 
 def expand_by_recording(b: Builder, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -206,8 +205,6 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Re
             tensor = stand_in(value, META) if env is None else symbolic.stand_in(env, value)
             inputs.append(tensor)
             return tensor
-        if isinstance(value, (tuple, list)):
-            return type(value)(convert(v) for v in value)
         if isinstance(value, torch.device):
             return META
         if env is not None and isinstance(value, sympy.Basic):
@@ -221,7 +218,7 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Re
         with torch._C.DisableTorchFunction(), torch._C._DisableAutocast(), without_compiler_import():
             torch._C._set_grad_enabled(True)
             with symbolic.shapes(env, op.name):
-                call_args, call_kwargs = convert(tuple(args)), {k: convert(v) for k, v in kwargs.items()}
+                call_args, call_kwargs = tree_map(convert, (tuple(args), kwargs))
                 tape = _Tape(inputs)
                 with tape:
                     result = record(tape, op, call_args, call_kwargs)
@@ -270,13 +267,14 @@ class _Tape(CaptureMode):
         return number
 
     def refer(self, value: Any) -> Any:
+        return tree_map(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             number = self.numbers.get(id(value))
             if number is None:
                 raise NotCovered("a tensor that no recorded call made")
             return Ref(number)
-        if isinstance(value, (tuple, list)):
-            return [self.refer(v) for v in value]
         if isinstance(value, torch.Generator):
             raise NotCovered("a generator")
         if isinstance(value, torch.SymInt):
@@ -304,9 +302,9 @@ class _Tape(CaptureMode):
             func, args, kwargs = torch.ops.aten.full.default, ([], args[0].conjugate()), {"dtype": torch.complex128}
         if func._schema.is_mutable:
             return self._write(func, args, kwargs)
-        names = self.refer(args), {k: self.refer(v) for k, v in kwargs.items()}
+        given, named = self.refer((args, kwargs))
         result = func(*args, **kwargs)
-        self._record(func, *names, result)
+        self._record(func, given, named, result)
         return result
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -336,7 +334,7 @@ class _Tape(CaptureMode):
             self.shared.add(target.untyped_storage()._cdata)
         elif target.untyped_storage()._cdata in self.shared:
             raise NotCovered(f"{func} writes to memory that others see")
-        names = self.refer(args if functional.keeps else args[1:]), {k: self.refer(v) for k, v in kwargs.items()}
+        names = self.refer((args if functional.keeps else args[1:], kwargs))
         if functional.inplace_view or not symbolic.has_symbols((args, kwargs)):  # torch's code in Python writes nowhere
             func(*args, **kwargs)
         number = self._number(target)
@@ -358,13 +356,7 @@ def _needed(records: list[Record], result: Any) -> list[Record]:
 
 
 def _collect(value: Any, into: set[int]) -> None:
-    if isinstance(value, Ref):
-        into.add(value.index)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            _collect(item, into)
-    elif isinstance(value, dict):
-        _collect(tuple(value.values()), into)
+    into.update(leaf.index for leaf in tree_leaves(value) if isinstance(leaf, Ref))
 
 
 def _replay(b: Builder, recording: Recording, values: dict[int, Node], device: torch.device | None) -> None:
@@ -373,17 +365,15 @@ def _replay(b: Builder, recording: Recording, values: dict[int, Node], device: t
     def fill(value: Any) -> Any:
         if isinstance(value, Ref):
             return values[value.index]
-        if isinstance(value, (tuple, list)):
-            return type(value)(fill(v) for v in value)
         if isinstance(value, torch.device):
             return device
         return value
 
     for record in recording.records:
-        kwargs = {k: fill(v) for k, v in record.kwargs.items()}
+        args, kwargs = tree_map(fill, (record.args, record.kwargs))
         if kwargs.get("pin_memory") is not None:
             kwargs.pop("pin_memory")
-        made = b.call(ops.get(record.overload), *fill(record.args), **kwargs)
+        made = b.call(ops.get(record.overload), *args, **kwargs)
         if not record.multiple:
             assert record.results[0] is not None
             values[record.results[0]] = made
@@ -394,16 +384,8 @@ def _replay(b: Builder, recording: Recording, values: dict[int, Node], device: t
 
 
 def _tensors(value: Any) -> list[Node]:
-    if isinstance(value, Node):
-        return [value] if isinstance(value.spec, TensorSpec) else []
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    return [t for v in value for t in _tensors(v)] if isinstance(value, (tuple, list)) else []
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Node) and isinstance(leaf.spec, TensorSpec)]
 
 
 def _meta_tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    return [t for v in value for t in _meta_tensors(v)] if isinstance(value, (tuple, list)) else []
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]

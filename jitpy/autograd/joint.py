@@ -9,7 +9,7 @@ from typing import Any
 from .. import config
 from ..ir import ops
 from ..ir.algebra import sympy
-from ..ir.alias import needs_grad
+from ..ir.alias import needs_grad, plain
 from ..ir.autograd_function import lower
 from ..ir.graph import GETITEM, INPUT, OWNED, REENTRANT, REGION, Graph, Node, bare_symbols, map_nodes
 from ..ir.op import NotCovered, Op
@@ -18,6 +18,7 @@ from ..ir.passes.pipeline import run_stage
 from ..ir.sizes import SizeEnv
 from ..ir.spec import ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..ir.specialize import specialize
+from ..ir.trees import tree_leaves
 from .accumulation import order_of_accumulation
 from .replay import keep_state, replaying
 from .results import Bases, Views, separate
@@ -183,13 +184,6 @@ def check(graph: Graph) -> None:
                 raise NotCovered("nested results")
 
 
-def plain(spec: Spec) -> Spec:
-    """The spec without requires_grad."""
-    if isinstance(spec, tuple):
-        return tuple(map(plain, spec))
-    return spec.with_(requires_grad=False) if isinstance(spec, TensorSpec) and spec.requires_grad else spec
-
-
 # -- halves -------------------------------------------------------------------------------------------------------
 
 
@@ -319,17 +313,15 @@ def standing_for(sizes: SizeEnv, symbols: Iterable[sympy.Symbol]) -> set[sympy.S
 
 def symbols_in(value: Any) -> set[sympy.Symbol]:
     """The symbols that sizes inside a spec, or a nested argument, mention."""
-    if isinstance(value, sympy.Basic):
-        return set(value.free_symbols)  # type: ignore[arg-type]
-    if isinstance(value, TensorSpec):
-        return set() if value.is_static else symbols_in((*value.shape, *value.stride))
-    if isinstance(value, ScalarSpec):
-        return symbols_in(value.expr)
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, slice):
-        value = value.start, value.stop, value.step
-    return set().union(*map(symbols_in, value)) if isinstance(value, (tuple, list)) else set()
+    found: set[sympy.Symbol] = set()
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, sympy.Basic):
+            found |= leaf.free_symbols  # type: ignore[arg-type]
+        elif isinstance(leaf, TensorSpec) and not leaf.is_static:
+            found |= symbols_in((leaf.shape, leaf.stride))
+        elif isinstance(leaf, ScalarSpec):
+            found |= symbols_in(leaf.expr)
+    return found
 
 
 def behind_cotangents(joint: Joint) -> set[Node]:

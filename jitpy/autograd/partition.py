@@ -24,6 +24,7 @@ from ..ir.graph import CONSTANT, GETITEM, INPUT, REGION, Node
 from ..ir.op import NotCovered
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Spec, TensorSpec
+from ..ir.trees import tree_leaves
 from .flow import INFINITE, FlowGraph
 from .joint import Joint, ahead, behind_cotangents
 from .replay import STATE_BYTES, may_replay
@@ -260,6 +261,4 @@ def region_of(node: Node) -> object | None:
 
 
 def _size(sizes: SizeEnv, spec: Spec) -> int:
-    if isinstance(spec, tuple):
-        return sum(_size(sizes, part) for part in spec)
-    return sizes.hint(spec.nbytes) if isinstance(spec, TensorSpec) else 8
+    return sum(sizes.hint(part.nbytes) if isinstance(part, TensorSpec) else 8 for part in tree_leaves(spec))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.spec import Dim
+from ..ir.trees import tree_leaves
 from ..schedule.index import Axis, Index, flatten, of
 from ..schedule.values import Value, View
 
@@ -19,23 +20,15 @@ class Argument:
 
 def visit(arguments: Any, fn: Any) -> None:
     """Call `fn` on every Value inside call arguments."""
-    if isinstance(arguments, Argument):
-        visit(arguments.value, fn)
-    elif isinstance(arguments, Value):
-        fn(arguments)
-    elif isinstance(arguments, (tuple, list)):
-        for item in arguments:
-            visit(item, fn)
-    elif isinstance(arguments, dict):
-        for item in arguments.values():
-            visit(item, fn)
+    for leaf in tree_leaves(arguments):
+        if isinstance(leaf, Argument):
+            visit(leaf.value, fn)
+        elif isinstance(leaf, Value):
+            fn(leaf)
 
 
 def flat(values: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        found.extend(flat(list(value)) if isinstance(value, tuple) else [value])
-    return found
+    return list(tree_leaves(values))
 
 
 def strided(value: View) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim] | None:

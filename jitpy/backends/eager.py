@@ -15,6 +15,7 @@ from ..ir.alias import alias_kind, any_needs_grad, copies_before_write, views_be
 from ..ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
 from ..ir.interpret import in_inference_mode
 from ..ir.ops.registered import looks_at_grad_mode
+from ..ir.trees import tree_leaves, tree_map
 from ..runtime.autograd_node import watch_change
 from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef, counted_writes
 from .size_table import SizeTable
@@ -98,16 +99,15 @@ class _Planner:
         return slot
 
     def _argument(self, value: Any) -> Any:
+        return tree_map(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
         if isinstance(value, Node):
             if value.op is CONSTANT and value not in self.slots:
                 return value.args[0]
             return SlotRef(self.slots[value])
         if isinstance(value, sympy.Basic):
             return self.table.ref(value)
-        if isinstance(value, tuple):
-            return tuple(map(self._argument, value))
-        if isinstance(value, list):
-            return list(map(self._argument, value))
         return value
 
     def _call(self, node: Node, parts: dict[int, list[Node]] | None) -> None:
@@ -210,15 +210,5 @@ def _slots_of(step: Any) -> list[int]:
         return [symbol.place.slot for symbol in step.symbols]
     found = [slot for slot in step.slots if slot is not None]
 
-    def visit(value: Any) -> None:
-        if isinstance(value, SlotRef):
-            found.append(value.slot)
-        elif isinstance(value, (tuple, list)):
-            for item in value:
-                visit(item)
-        elif isinstance(value, dict):
-            visit(list(value.values()))
-
-    visit(step.args)
-    visit(step.kwargs)
+    found += [leaf.slot for leaf in tree_leaves((step.args, step.kwargs)) if isinstance(leaf, SlotRef)]
     return found

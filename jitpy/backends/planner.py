@@ -15,6 +15,7 @@ from ..ir.ops import through_views
 from ..ir.ops.functional import InPlace, Making, copied, in_place_of
 from ..ir.ops.registered import looks_at_grad_mode
 from ..ir.spec import Dim, TensorSpec, contiguous_stride
+from ..ir.trees import tree_leaves, tree_map
 from ..runtime.plan import (
     AllocStep,
     CallStep,
@@ -355,15 +356,9 @@ class Planner(MemoryPlanner):
                 return SlotRef(slot)
             if isinstance(value, sympy.Basic):
                 return self.table.ref(value)  # type: ignore[arg-type]
-            if isinstance(value, tuple):
-                return tuple(map(resolve, value))
-            if isinstance(value, list):
-                return list(map(resolve, value))
-            if isinstance(value, dict):
-                return {key: resolve(item) for key, item in value.items()}
             return value
 
-        args, kwargs = resolve(self.call_arguments[node])
+        args, kwargs = tree_map(resolve, self.call_arguments[node])
         made = self.low.values[node]
         grad = False if looks_at_grad_mode(node.op) else None
         source = unit.in_place.get(made) if isinstance(made, Value) else None
@@ -574,11 +569,7 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 
 def sizes_in(value: Any) -> set[int]:
     """The entries of the size table inside nested arguments of a step."""
-    if isinstance(value, SizeRef):
-        return {value.index}
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    return set().union(*map(sizes_in, value)) if isinstance(value, (tuple, list)) else set()
+    return {leaf.index for leaf in tree_leaves(value) if isinstance(leaf, SizeRef)}
 
 
 __all__ = ["KernelInfo", "Planner"]

@@ -14,6 +14,7 @@ from ..ir import Graph, Node, NotCovered
 from ..ir.algebra import sympy
 from ..ir.sizes import c_text, python_text, size_function
 from ..ir.spec import Dim
+from ..ir.trees import tree_map
 from ..runtime.plan import BindStep, BoundSymbol, Size, SizeRef, Step, SymbolBinding
 
 
@@ -171,10 +172,4 @@ class SizeTable:
 
     def refs(self, value: Any) -> Any:
         """A nested argument with every expression replaced by its entry."""
-        if isinstance(value, sympy.Basic):
-            return self.ref(value)
-        if isinstance(value, tuple):
-            return tuple(map(self.refs, value))
-        if isinstance(value, list):
-            return list(map(self.refs, value))
-        return value
+        return tree_map(lambda leaf: self.ref(leaf) if isinstance(leaf, sympy.Basic) else leaf, value)

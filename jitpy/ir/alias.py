@@ -9,6 +9,7 @@ import torch
 from .graph import BEFORE_WRITES, CONSTANT, GETITEM, INPUT, Graph, Node
 from .op import NotCovered
 from .spec import Spec, TensorSpec
+from .trees import tree_map
 
 
 def alias_kind(graph: Graph, node: Node) -> str:
@@ -169,6 +170,12 @@ def has_tensor(spec: Spec) -> bool:
     if isinstance(spec, tuple):
         return any(map(has_tensor, spec))
     return isinstance(spec, TensorSpec)
+
+
+def plain(spec: Spec) -> Spec:
+    """The spec without requires_grad."""
+    return tree_map(lambda part: part.with_(requires_grad=False)
+                    if isinstance(part, TensorSpec) and part.requires_grad else part, spec)
 
 
 def needs_grad(spec: Spec) -> bool:

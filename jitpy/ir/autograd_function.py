@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from .alias import needs_grad, plain
 from .graph import CONSTANT, GETITEM, INPUT, Graph, Node, map_nodes
 from .interpret import interpret
 from .linear import is_linear
@@ -150,7 +151,7 @@ def _put(p: Any, graph: Graph, values: list[Node]) -> list[Node]:
         if node.op is GETITEM:
             mapping[node] = p.getitem(*args)
         else:
-            mapping[node] = p.call(node.op, *args, spec=None if spec is None else _plain(spec), name=node.name,
+            mapping[node] = p.call(node.op, *args, spec=None if spec is None else plain(spec), name=node.name,
                                    **kwargs)
     p.grad_enabled = p.create_graph
     return [mapping[node] for node in graph.outputs]
@@ -160,19 +161,13 @@ def _same_layout(a: Spec, b: Spec) -> bool:
     return not isinstance(a, TensorSpec) or isinstance(b, TensorSpec) and (a.shape, a.stride) == (b.shape, b.stride)
 
 
-def _plain(spec: Spec) -> Spec:
-    if isinstance(spec, tuple):
-        return tuple(map(_plain, spec))
-    return spec.with_(requires_grad=False) if isinstance(spec, TensorSpec) else spec
-
-
 def lower(graph: Graph, all_of_them: bool = True, together: bool = True) -> None:
     """Let what functions pass on take their place, in a graph whose gradients are known; of some of them (those that
     have no history) where not `all_of_them`. Results of theirs in the same memory stay apart. `together`: no gradient
     is undefined any more."""
     from . import ops
 
-    chosen = {node for node in graph.nodes if node.op.name == NAME and (all_of_them or not _has_grad(node.spec))
+    chosen = {node for node in graph.nodes if node.op.name == NAME and (all_of_them or not needs_grad(node.spec))
               or together and node.op is TOGETHER}
     if not chosen:
         return
@@ -203,12 +198,6 @@ def lower(graph: Graph, all_of_them: bool = True, together: bool = True) -> None
             nodes.append(node)
     graph.nodes[:] = nodes
     graph.replace_results(replaced)
-
-
-def _has_grad(spec: Spec) -> bool:
-    if isinstance(spec, tuple):
-        return any(map(_has_grad, spec))
-    return isinstance(spec, TensorSpec) and spec.requires_grad
 
 
 __all__ = ["NAME", "TOGETHER", "CustomGradient", "lower"]

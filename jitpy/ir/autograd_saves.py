@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -24,6 +24,7 @@ from .ops.quiet import without_compiler_import
 from .ops.table import get, normalize
 from .sizes import SizeEnv
 from .spec import ScalarSpec, Spec, TensorSpec
+from .trees import tree_map
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Saves:
 _FEW = 1 << 16
 
 
-class _Operand(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Operand:
     """Among a call's arguments: the operand by this number."""
 
     number: int
@@ -126,13 +128,8 @@ _ENV = SizeEnv()
 
 def _specs_of(value: Any) -> Any:
     """Arguments with a spec for each tensor."""
-    if isinstance(value, torch.Tensor):
-        return TensorSpec(value.dtype, tuple(value.shape), value.stride(), value.device)
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(_specs_of, value))
-    if isinstance(value, dict):
-        return {key: _specs_of(part) for key, part in value.items()}
-    return value
+    return tree_map(lambda leaf: TensorSpec(leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device)
+                    if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
 def _made(spec: Spec) -> Any:
@@ -176,17 +173,17 @@ def _call_behind(sizes: SizeEnv, node: Node) -> tuple[Any, tuple[Any, ...], dict
 
 def _at_hints(sizes: SizeEnv, value: Any) -> Any:
     """Arguments and specs with the sizes of the traced call."""
-    if isinstance(value, TensorSpec):
-        if value.is_static and type(value.offset) is int and value.offset == 0:
-            return value
-        return value.with_(shape=sizes.hints(value.shape), stride=sizes.hints(value.stride), offset=0)
-    if isinstance(value, sympy.Basic):
-        return sizes.hint(value)
-    if type(value) in (tuple, list):
-        return type(value)(_at_hints(sizes, part) for part in value)
-    if isinstance(value, dict):
-        return {key: _at_hints(sizes, part) for key, part in value.items()}
-    return value.kind if isinstance(value, ScalarSpec) else value
+
+    def known(leaf: Any) -> Any:
+        if isinstance(leaf, TensorSpec):
+            if leaf.is_static and type(leaf.offset) is int and leaf.offset == 0:
+                return leaf
+            return leaf.with_(shape=sizes.hints(leaf.shape), stride=sizes.hints(leaf.stride), offset=0)
+        if isinstance(leaf, sympy.Basic):
+            return sizes.hint(leaf)
+        return leaf.kind if isinstance(leaf, ScalarSpec) else leaf
+
+    return tree_map(known, value)
 
 
 def _operand(spec: Any, device: torch.device) -> Any:
@@ -199,15 +196,8 @@ def _operand(spec: Any, device: torch.device) -> Any:
 
 def _given(value: Any, operands: list[Any], device: torch.device) -> Any:
     """Arguments with operands in their places, on another device."""
-    if isinstance(value, _Operand):
-        return operands[value.number]
-    if isinstance(value, torch.device):
-        return device
-    if isinstance(value, (tuple, list)):
-        return type(value)(_given(part, operands, device) for part in value)
-    if isinstance(value, dict):
-        return {key: _given(part, operands, device) for key, part in value.items()}
-    return value
+    return tree_map(lambda leaf: operands[leaf.number] if isinstance(leaf, _Operand) else
+                    device if isinstance(leaf, torch.device) else leaf, value)
 
 
 __all__ = ["Saves", "saved_by"]

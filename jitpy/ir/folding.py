@@ -9,6 +9,7 @@ import torch
 from .algebra import sympy
 from .graph import CONSTANT, Node
 from .spec import TensorSpec
+from .trees import tree_leaves, tree_map
 
 #: Largest result, in elements, that is computed and kept.
 FOLD_LIMIT = 4096
@@ -59,11 +60,7 @@ def compute(node: Node, values: dict[Node, torch.Tensor]) -> torch.Tensor | None
 
 def _on_cpu(value: Any) -> Any:
     """Arguments with the CPU in place of other devices, on which nothing is computed now."""
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(_on_cpu, value))
-    return {name: _on_cpu(item) for name, item in value.items()} if isinstance(value, dict) else value
+    return tree_map(lambda leaf: torch.device("cpu") if isinstance(leaf, torch.device) else leaf, value)
 
 
 def known_value(node: Node, limit: int = 64, elements: int = FOLD_LIMIT,
@@ -90,6 +87,4 @@ def known_value(node: Node, limit: int = 64, elements: int = FOLD_LIMIT,
 
 
 def _mentions_symbol(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(map(_mentions_symbol, value))
-    return isinstance(value, sympy.Basic)
+    return any(isinstance(leaf, sympy.Basic) for leaf in tree_leaves(value))

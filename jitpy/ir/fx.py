@@ -17,6 +17,7 @@ from .graph import CONSTANT, GETITEM, IN_INFERENCE_MODE, OWN_VERSIONS, Graph, No
 from .interpret import in_inference_mode
 from .op import Op
 from .spec import ScalarSpec, TensorSpec
+from .trees import tree_map
 
 
 def to_fx(graph: Graph, example: Sequence[Any] | None = None, *,
@@ -112,18 +113,13 @@ class _Converter:
         return made
 
     def argument(self, value: Any) -> Any:
+        return tree_map(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
         if isinstance(value, Node):
             return self.nodes[value]
         if isinstance(value, sympy.Basic):
             return self.size(value)
-        if isinstance(value, tuple):
-            return tuple(self.argument(v) for v in value)
-        if isinstance(value, list):
-            return [self.argument(v) for v in value]
-        if isinstance(value, dict):
-            return {k: self.argument(v) for k, v in value.items()}
-        if isinstance(value, slice):
-            return slice(*(self.argument(v) for v in (value.start, value.stop, value.step)))
         return value if value is None or value is Ellipsis or type(value) in _PRINTED else self.attribute(value)
 
     def attribute(self, value: Any) -> torch.fx.Node:

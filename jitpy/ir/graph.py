@@ -19,6 +19,7 @@ from .algebra import sympy
 from .op import Op
 from .sizes import SizeEnv
 from .spec import ScalarSpec, Spec, TensorSpec
+from .trees import tree_map
 
 #: In a node's `meta`: the region (any object) whose values the backward pass computes again.
 REGION = "checkpoint"
@@ -322,17 +323,9 @@ def visit_nodes(value: Any, fn: Callable[[Node], Any]) -> None:
 
 def map_nodes(value: Any, fn: Callable[[Node], Any]) -> Any:
     """A copy of a nested argument with every Node replaced by `fn(node)`."""
-    if isinstance(value, Node):
+    if type(value) is Node:
         return fn(value)
-    if isinstance(value, tuple):
-        return tuple(map_nodes(v, fn) for v in value)
-    if isinstance(value, list):
-        return [map_nodes(v, fn) for v in value]
-    if isinstance(value, dict):
-        return {k: map_nodes(v, fn) for k, v in value.items()}
-    if isinstance(value, slice):
-        return slice(*(map_nodes(v, fn) for v in (value.start, value.stop, value.step)))
-    return value
+    return tree_map(lambda leaf: fn(leaf) if type(leaf) is Node else leaf, value)
 
 
 def own_generators(graph: Graph) -> tuple[torch.Generator, ...]:

@@ -11,6 +11,7 @@ import torch
 from .algebra import sympy
 from .graph import IN_INFERENCE_MODE, Graph, Node
 from .sizes import SizeCheckFailed, evaluate
+from .trees import tree_map
 
 
 def interpret(graph: Graph, inputs: Sequence[Any], grad: bool = True) -> tuple[Any, ...]:
@@ -96,19 +97,13 @@ def bind_symbols(graph: Graph, inputs: Sequence[Any]) -> dict[sympy.Symbol, int]
 
 def resolve(value: Any, values: dict[Node, Any], symbols: dict[sympy.Symbol, int]) -> Any:
     """A nested argument with nodes and sizes replaced by what they are in this call."""
-    if isinstance(value, Node):
-        return values[value]
-    if isinstance(value, sympy.Basic):
-        return evaluate(value, symbols)
-    if isinstance(value, tuple):
-        return tuple(resolve(v, values, symbols) for v in value)
-    if isinstance(value, list):
-        return [resolve(v, values, symbols) for v in value]
-    if isinstance(value, dict):
-        return {k: resolve(v, values, symbols) for k, v in value.items()}
-    if isinstance(value, slice):
-        return slice(*(resolve(v, values, symbols) for v in (value.start, value.stop, value.step)))
-    return value
+
+    def resolved(leaf: Any) -> Any:
+        if isinstance(leaf, Node):
+            return values[leaf]
+        return evaluate(leaf, symbols) if isinstance(leaf, sympy.Basic) else leaf
+
+    return tree_map(resolved, value)
 
 
 def _check(graph: Graph, symbols: dict[sympy.Symbol, int]) -> None:

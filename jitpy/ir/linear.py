@@ -13,6 +13,7 @@ import torch
 from .graph import CONSTANT, GETITEM, Graph, Node
 from .ops.table import fill_value
 from .spec import TensorSpec
+from .trees import tree_leaves
 
 
 def is_linear(graph: Graph, n_inputs: int) -> bool:
@@ -76,11 +77,7 @@ def _is_zero(value: Any, zeros: set[Node]) -> bool:
 
 
 def _nodes(value: Any) -> Iterable[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _nodes(item)
+    return (leaf for leaf in tree_leaves(value) if isinstance(leaf, Node))
 
 
 __all__ = ["is_linear"]

@@ -34,6 +34,7 @@ from .sizes_expr import (
     size_function,
 )
 from .spec import Dim, ScalarSpec, TensorSpec
+from .trees import tree_leaves
 
 __all__ = [
     "SizeCheckFailed", "SizeEnv", "SizeUnknown", "SymbolInfo", "c_text", "evaluate", "floordiv",
@@ -161,19 +162,13 @@ class SizeEnv:
         return found
 
     def _collect(self, value: Any, found: set[sympy.Symbol]) -> None:
-        if isinstance(value, sympy.Basic):
-            found |= self.unbacked_in(value)
-        elif isinstance(value, (tuple, list)):
-            for item in value:
-                self._collect(item, found)
-        elif isinstance(value, dict):
-            self._collect(tuple(value.values()), found)
-        elif isinstance(value, slice):
-            self._collect((value.start, value.stop, value.step), found)
-        elif isinstance(value, TensorSpec):
-            self._collect((value.shape, value.stride, value.offset), found)
-        elif isinstance(value, ScalarSpec):
-            self._collect(value.expr, found)
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, sympy.Basic):
+                found |= self.unbacked_in(leaf)
+            elif isinstance(leaf, TensorSpec):
+                self._collect((leaf.shape, leaf.stride, leaf.offset), found)
+            elif isinstance(leaf, ScalarSpec):
+                self._collect(leaf.expr, found)
 
     def entry_relations(self) -> list[tuple[sympy.Basic, str]]:
         """The relations that the inputs must fulfil, with the reasons: the guards."""

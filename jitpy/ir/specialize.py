@@ -10,6 +10,7 @@ from .algebra import sympy
 from .graph import Graph, Node
 from .sizes import evaluate
 from .spec import ScalarSpec, Spec, TensorSpec
+from .trees import tree_leaves, tree_map
 
 
 def specialize(graph: Graph, values: Mapping[sympy.Symbol, int]) -> Graph:
@@ -35,31 +36,19 @@ def specialize(graph: Graph, values: Mapping[sympy.Symbol, int]) -> Graph:
 
 
 def _bind(value: Any, values: Mapping[sympy.Symbol, int], mapping: Mapping[Node, Node] | None = None) -> Any:
-    if isinstance(value, Node):
-        assert mapping is not None
-        return mapping[value]
-    if isinstance(value, TensorSpec):
-        if value.is_static and isinstance(value.offset, int):
-            return value
-        return value.with_(shape=_bind(value.shape, values), stride=_bind(value.stride, values),
-                           offset=_bind(value.offset, values))
-    if isinstance(value, sympy.Basic):
-        return evaluate(value, values) if values else value
-    if isinstance(value, tuple):
-        return tuple(_bind(v, values, mapping) for v in value)
-    if isinstance(value, list):
-        return [_bind(v, values, mapping) for v in value]
-    if isinstance(value, dict):
-        return {k: _bind(v, values, mapping) for k, v in value.items()}
-    if isinstance(value, slice):
-        return slice(*(_bind(v, values, mapping) for v in (value.start, value.stop, value.step)))
-    return value
+    def bound(leaf: Any) -> Any:
+        if isinstance(leaf, Node):
+            assert mapping is not None
+            return mapping[leaf]
+        if isinstance(leaf, TensorSpec) and not (leaf.is_static and isinstance(leaf.offset, int)):
+            return leaf.with_(shape=_bind(leaf.shape, values), stride=_bind(leaf.stride, values),
+                              offset=_bind(leaf.offset, values))
+        return evaluate(leaf, values) if values and isinstance(leaf, sympy.Basic) else leaf
+
+    return tree_map(bound, value)
 
 
 def spec_mentions_symbols(spec: Spec) -> bool:
     """Whether a size, stride or offset is no plain int."""
-    if isinstance(spec, tuple):
-        return any(map(spec_mentions_symbols, spec))
-    if isinstance(spec, TensorSpec):
-        return not (spec.is_static and isinstance(spec.offset, int))
-    return isinstance(spec, ScalarSpec) and spec.expr is not None
+    return any(not (part.is_static and isinstance(part.offset, int)) if isinstance(part, TensorSpec) else
+               isinstance(part, ScalarSpec) and part.expr is not None for part in tree_leaves(spec))

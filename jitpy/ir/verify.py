@@ -16,6 +16,7 @@ from .alias import alias_kind
 from .graph import CONSTANT, GETITEM, INPUT, Graph, Node
 from .op import Op
 from .spec import Dim, ScalarSpec, Spec, TensorSpec
+from .trees import tree_leaves
 
 
 class VerifyError(AssertionError):
@@ -195,13 +196,9 @@ def _dims(spec: Spec) -> list[Dim]:
 
 
 def _symbols_of(value: Any) -> Iterator[sympy.Symbol]:
-    if isinstance(value, sympy.Basic):
-        yield from value.free_symbols
-    elif isinstance(value, slice):
-        yield from _symbols_of((value.start, value.stop, value.step))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _symbols_of(item)
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, sympy.Basic):
+            yield from leaf.free_symbols  # type: ignore[misc]
 
 
 def _functional(graph: Graph) -> Iterator[tuple[Node | None, str]]:

@@ -43,6 +43,8 @@ from jitpy.runtime.plan import (
     Workspace,
 )
 
+from ..ir.trees import tree_leaves
+
 _WORKSPACE_ALIGNMENT = 64
 _POOL_FACTS = ("limit", "cached_bytes", "cached_blocks", "used_bytes", "used_blocks", "hits", "misses")
 _KERNEL_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -188,15 +190,7 @@ def launch_variants(step: LaunchStep) -> list[tuple[GpuKernel, tuple[Size, ...]]
 
 
 def _refs_in(value: Any) -> Iterator[SlotRef | SizeRef]:
-    if isinstance(value, (SlotRef, SizeRef)):
-        yield value
-    elif type(value) in (tuple, list):
-        for item in value:
-            yield from _refs_in(item)
-    elif type(value) is dict:
-        yield from _refs_in(tuple(value.values()))
-    elif isinstance(value, slice):
-        yield from _refs_in((value.start, value.stop, value.step))
+    return (leaf for leaf in tree_leaves(value) if isinstance(leaf, (SlotRef, SizeRef)))
 
 
 class PythonExecutable:

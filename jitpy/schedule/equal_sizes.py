@@ -8,7 +8,8 @@ from ..ir.algebra import sympy
 from ..ir.graph import Graph
 from ..ir.sizes import SizeEnv
 from ..ir.sizes_expr import simplify
-from ..ir.spec import ScalarSpec, TensorSpec
+from ..ir.spec import TensorSpec
+from ..ir.trees import tree_map
 
 
 def write_equal_sizes_alike(graph: Graph) -> None:
@@ -51,24 +52,12 @@ def _age(symbol: sympy.Symbol) -> tuple[int, str]:
 
 
 def _replaced(value: Any, mapping: dict[sympy.Symbol, sympy.Expr]) -> Any:
-    if isinstance(value, TensorSpec):
-        if value.is_static and isinstance(value.offset, int):
-            return value
-        return value.with_(
-            shape=_replaced(value.shape, mapping),
-            stride=_replaced(value.stride, mapping),
-            offset=_replaced(value.offset, mapping),
-        )
-    if isinstance(value, ScalarSpec):
-        return value
-    if isinstance(value, sympy.Expr):
-        return simplify(sympy.expand(value.xreplace(mapping))) if value.free_symbols & mapping.keys() else value
-    if isinstance(value, tuple):
-        return tuple(_replaced(v, mapping) for v in value)
-    if isinstance(value, list):
-        return [_replaced(v, mapping) for v in value]
-    if isinstance(value, dict):
-        return {k: _replaced(v, mapping) for k, v in value.items()}
-    if isinstance(value, slice):
-        return slice(*(_replaced(v, mapping) for v in (value.start, value.stop, value.step)))
-    return value
+    def replaced(leaf: Any) -> Any:
+        if isinstance(leaf, TensorSpec) and not (leaf.is_static and isinstance(leaf.offset, int)):
+            return leaf.with_(shape=_replaced(leaf.shape, mapping), stride=_replaced(leaf.stride, mapping),
+                              offset=_replaced(leaf.offset, mapping))
+        if not isinstance(leaf, sympy.Expr) or not leaf.free_symbols & mapping.keys():
+            return leaf
+        return simplify(sympy.expand(leaf.xreplace(mapping)))
+
+    return tree_map(replaced, value)

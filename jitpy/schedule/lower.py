@@ -21,6 +21,7 @@ from ..ir.ops.layout import is_dense
 from ..ir.ops.promotion import SMALL_FLOATS
 from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride, prod
+from ..ir.trees import tree_leaves
 from .equal_sizes import write_equal_sizes_alike
 from .expr import COMPUTE_DTYPES, Expr, compute_dtype
 from .facets import from_table
@@ -113,11 +114,8 @@ class Lowering:
         return self._is_elsewhere(node.spec) or any(self._is_elsewhere(source.spec) for source in node.input_nodes())
 
     def _is_elsewhere(self, spec: Any) -> bool:
-        if self.device is None:
-            return False
-        if isinstance(spec, tuple):
-            return any(map(self._is_elsewhere, spec))
-        return isinstance(spec, TensorSpec) and spec.device != self.device
+        return self.device is not None and any(
+            isinstance(part, TensorSpec) and part.device != self.device for part in tree_leaves(spec))
 
     def native(self, node: Node) -> Lowered:
         """The node's value or values. Raises NotCovered where only eager's kernel will do."""

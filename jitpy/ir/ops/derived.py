@@ -20,6 +20,7 @@ from ..interrupts import CaptureMode
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv
 from ..spec import Dim, ScalarSpec, Spec, TensorSpec, contiguous_stride
+from ..trees import tree_leaves, tree_map
 from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
 from .oracle import CPU, META, SAMPLES, ask, filled, mentions_symbols, stand_in, undispatched
 
@@ -281,11 +282,7 @@ def common_device(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torc
 
 
 def _collect(values: Any, into: list[TensorSpec]) -> None:
-    for value in values:
-        if type(value) is TensorSpec:
-            into.append(value)
-        elif isinstance(value, (tuple, list)):
-            _collect(value, into)
+    into.extend(leaf for leaf in tree_leaves(values) if type(leaf) is TensorSpec)
 
 
 def call(
@@ -304,8 +301,6 @@ def call(
             tensor = make(value)
             inputs.append(tensor)
             return tensor
-        if isinstance(value, (tuple, list)):
-            return type(value)(convert(v) for v in value)
         if isinstance(value, torch.device):
             return device
         if isinstance(value, ScalarSpec):
@@ -315,8 +310,7 @@ def call(
         return value
 
     with undispatched(), torch.set_grad_enabled(grad_enabled):
-        call_args = tuple(convert(a) for a in args)
-        call_kwargs = {k: convert(v) for k, v in kwargs.items()}
+        call_args, call_kwargs = tree_map(convert, (args, kwargs))
         if not inputs and isinstance(op.target, torch._ops.OpOverload):
             if any(a.name == "device" for a in op.target._schema.arguments):
                 call_kwargs["device"] = device

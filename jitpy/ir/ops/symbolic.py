@@ -21,6 +21,7 @@ from ..interrupts import CaptureMode
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, SizeUnknown, floordiv, mod, simplify
 from ..spec import Dim, TensorSpec
+from ..trees import tree_map
 from . import derived, layout
 
 
@@ -378,11 +379,7 @@ def derive_symbolic(
     unbacked = env.unbacked_in_all((args, kwargs))
 
     def symbols(value: Any) -> Any:
-        if isinstance(value, sympy.Basic):
-            return number(env, value)
-        if isinstance(value, (tuple, list)):
-            return type(value)(symbols(v) for v in value)
-        return value
+        return tree_map(lambda leaf: number(env, leaf) if isinstance(leaf, sympy.Basic) else leaf, value)
 
     if derived.is_misreported(op, device, args):
         return _at_hints(op, env, args, kwargs, grad_enabled)
@@ -446,11 +443,9 @@ def _fixed_result(
         if type(value) is TensorSpec:
             shape, stride = tuple(map(fixed, value.shape)), tuple(map(fixed, value.stride))
             return value.with_(shape=shape, stride=stride, offset=fixed(value.offset))
-        if isinstance(value, (tuple, list)):
-            return type(value)(map(fixed, value))
         return value
 
-    args, kwargs = tuple(map(fixed, args)), {k: fixed(v) for k, v in kwargs.items()}
+    args, kwargs = tree_map(fixed, (args, kwargs))
     return derived.derive(op, env, args, kwargs, grad_enabled, suspicious=True), used
 
 

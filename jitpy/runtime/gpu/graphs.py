@@ -32,6 +32,7 @@ from jitpy.runtime.native_build import load_native
 from ...ir import ops
 from ...ir.ops.functional import copied
 from ...ir.ops.philox import STATE
+from ...ir.trees import tree_leaves
 from ..plan import BindStep, CallStep, CopyStep, KernelStep, LaunchStep, Plan, Size, SizeRef, SymbolBinding, ViewStep
 from ..tensor_facts import count_writes
 from .rewrite import with_given_outputs, with_results_enclosed
@@ -511,13 +512,7 @@ def _numbers(addresses: bytes) -> tuple[int, ...]:
 
 def _storages_of(value: Any) -> set[int]:
     """The storages of the tensors in nested sequences and dicts."""
-    if isinstance(value, torch.Tensor):
-        return {value.untyped_storage()._cdata}
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return set().union(*map(_storages_of, value))
-    return set()
+    return {leaf.untyped_storage()._cdata for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)}
 
 
 def _memory(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...ir.trees import tree_leaves, tree_map
 from ..plan import (
     AllocStep,
     BindStep,
@@ -82,17 +83,13 @@ def _may_alias(function: Any) -> bool:
 
 
 def _slots_in(value: Any) -> Iterator[int]:
-    if isinstance(value, SlotRef):
-        yield value.slot
-    elif isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _slots_in(item)
+    return (leaf.slot for leaf in tree_leaves(value) if isinstance(leaf, SlotRef))
 
 
 def renumbered(step: Step, number: Number) -> Step:
     """The step with other slot numbers."""
     def refs(value: Any) -> Any:
-        return _renumbered_refs(value, number)
+        return tree_map(lambda leaf: SlotRef(number(leaf.slot)) if isinstance(leaf, SlotRef) else leaf, value)
 
     if isinstance(step, AllocStep):
         return dataclasses.replace(step, slot=number(step.slot))
@@ -115,15 +112,3 @@ def renumbered(step: Step, number: Number) -> Step:
         dataclasses.replace(symbol, place=dataclasses.replace(symbol.place, slot=number(symbol.place.slot)))
         for symbol in step.symbols)
     return dataclasses.replace(step, symbols=symbols)
-
-
-def _renumbered_refs(value: Any, number: Number) -> Any:
-    if isinstance(value, SlotRef):
-        return SlotRef(number(value.slot))
-    if type(value) in (tuple, list):
-        return type(value)(_renumbered_refs(item, number) for item in value)
-    if type(value) is dict:
-        return {key: _renumbered_refs(item, number) for key, item in value.items()}
-    if isinstance(value, slice):
-        return slice(*(_renumbered_refs(part, number) for part in (value.start, value.stop, value.step)))
-    return value
