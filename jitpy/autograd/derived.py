@@ -22,7 +22,7 @@ from ..ir.interrupts import CaptureMode
 from ..ir.op import NotCovered, Op
 from ..ir.ops import symbolic, to_specs
 from ..ir.ops.functional import functional_of
-from ..ir.ops.oracle import META, ask, mentions_symbols, stand_in
+from ..ir.ops.oracle import META, ask, fake_tensor, mentions_symbols
 from ..ir.ops.quiet import without_compiler_import
 from ..ir.ops.registered import has_python_gradient
 from ..ir.sizes import SizeEnv
@@ -202,7 +202,7 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Re
 
     def convert(value: Any) -> Any:
         if type(value) is TensorSpec:
-            tensor = stand_in(value, META) if env is None else symbolic.stand_in(env, value)
+            tensor = fake_tensor(value, META) if env is None else symbolic.fake_tensor(env, value)
             inputs.append(tensor)
             return tensor
         if isinstance(value, torch.device):

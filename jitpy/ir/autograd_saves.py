@@ -19,7 +19,7 @@ from .graph import Node, map_nodes
 from .interrupts import CaptureMode
 from .op import NotCovered
 from .ops.nn import attention_kernel
-from .ops.oracle import CPU, META, SAMPLES, ask, filled, stand_in
+from .ops.oracle import CPU, META, SAMPLES, ask, fake_tensor, filled
 from .ops.quiet import without_compiler_import
 from .ops.table import get, normalize
 from .sizes import SizeEnv
@@ -190,7 +190,7 @@ def _operand(spec: Any, device: torch.device) -> Any:
     if isinstance(spec, tuple):
         return [_operand(part, device) for part in spec]
     if isinstance(spec, TensorSpec):
-        return filled(spec, 0) if device is CPU else stand_in(spec, device)
+        return filled(spec, 0) if device is CPU else fake_tensor(spec, device)
     return SAMPLES.get(spec)
 
 

@@ -25,18 +25,18 @@ def refuses(node: Node) -> bool:
     if all(spec.dtype in _USUAL for spec in specs) or any(spec.device.type != "cpu" for spec in specs):
         return False
 
-    def stand_in(value: Any) -> Any:
+    def miniature(value: Any) -> Any:
         if isinstance(value, Node):
             if not isinstance(value.spec, TensorSpec):
                 raise TypeError
             return value.spec.dtype, (2,) * value.spec.ndim
         if isinstance(value, (tuple, list)):
-            return tuple(map(stand_in, value))
+            return tuple(map(miniature, value))
         return value
 
     try:
-        args = tuple(map(stand_in, node.args))
-        kwargs = tuple((name, stand_in(value)) for name, value in node.kwargs.items())
+        args = tuple(map(miniature, node.args))
+        kwargs = tuple((name, miniature(value)) for name, value in node.kwargs.items())
         error = error_of(op.target, args, kwargs)
     except TypeError:  # something without a hash, or a number that the graph computes
         return False

@@ -186,8 +186,8 @@ def number_of(builder: GraphBuilder, expr: Any) -> TracedScalar:
     if not builder.sizes.is_unbacked(expr):
         known = Known(builder.sizes.hint(expr), frozenset(), frozenset({expr}))
     if expr.is_Symbol:
-        teller, dim = (None, 0) if known is not None else _teller(builder.graph, expr)
-        node = teller if dim is None else _add(builder, _SIZE, (expr,))
+        bound, dim = (None, 0) if known is not None else _binding(builder.graph, expr)
+        node = bound if dim is None else _add(builder, _SIZE, (expr,))
     else:
         # beyond a plain symbol in Python's own arithmetic, which does not overflow
         symbols = sorted(expr.free_symbols, key=str)
@@ -206,7 +206,7 @@ def _add(builder: GraphBuilder, op: Op, args: tuple[Any, ...]) -> Node:
     return builder.graph.add(op, args, {}, ScalarSpec(int), builder.loc, grad_enabled=builder.state.grad_enabled)
 
 
-def _teller(graph: Graph, symbol: sympy.Symbol) -> tuple[Node | None, int | None]:
+def _binding(graph: Graph, symbol: sympy.Symbol) -> tuple[Node | None, int | None]:
     return graph.unbacked_bindings()[symbol]
 
 

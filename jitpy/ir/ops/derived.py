@@ -22,7 +22,7 @@ from ..sizes import SizeEnv
 from ..spec import Dim, ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..trees import tree_leaves, tree_map
 from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
-from .oracle import CPU, META, SAMPLES, ask, filled, mentions_symbols, stand_in, undispatched
+from .oracle import CPU, META, SAMPLES, ask, fake_tensor, filled, mentions_symbols, undispatched
 
 #: The largest input, in bytes, that is materialised to run a real kernel on zeros.
 _REAL_LIMIT = 1 << 24
@@ -121,7 +121,7 @@ def derive(
     grad_enabled: bool = True,
     suspicious: bool = False,
 ) -> Derived:
-    """Run `op` on stand-ins for `args` (specs, constants, sizes). Cached: for symbolic sizes with the graph's `env`.
+    """Run `op` on fake tensors for `args` (specs, constants, sizes). Cached: for symbolic sizes with the graph's `env`.
 
     Raises what eager raises for these arguments; NotCovered where sizes depend on data, or nothing can tell.
     `suspicious` arguments look wrong: as meta kernels accept some that eager rejects, the CPU kernel is asked first.
@@ -157,7 +157,7 @@ def makes_new_memory(target: Any) -> bool:
 
 
 def _with_devices(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with devices in place of their names: a name would send a stand-in to the real device."""
+    """The arguments with devices in place of their names: a name would send a fake tensor to the real device."""
     if type(kwargs.get("device")) is str:
         kwargs = {**kwargs, "device": torch.device(kwargs["device"])}
     if any(type(a) is str for a in args) and isinstance(op.target, torch._ops.OpOverload):
@@ -179,7 +179,7 @@ def _derive_static(
         with contextlib.suppress(NotCovered):
             return _run_for_real(op, args, kwargs, grad_enabled, NotCovered(f"{op.name} on meta tensors"))
     try:
-        result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: stand_in(spec, META))
+        result, inputs = call(op, args, kwargs, grad_enabled, lambda spec: fake_tensor(spec, META))
         return as_laid_out(op, SizeEnv(), args, describe(result, inputs, device), device)
     except NotCovered:
         raise
@@ -293,7 +293,7 @@ def call(
     make: Callable[[TensorSpec], torch.Tensor],
     device: torch.device = META,
 ) -> tuple[Any, list[torch.Tensor]]:
-    """Call the op on stand-ins built by `make` on `device`; the result, and the stand-ins."""
+    """Call the op on fake tensors that `make` builds on `device`; the result, and the fake tensors."""
     inputs: list[torch.Tensor] = []
 
     def convert(value: Any) -> Any:
@@ -318,7 +318,7 @@ def call(
 
 
 def _number(op: Op, spec: ScalarSpec) -> Any:
-    """A stand-in for a host scalar: its type matters, its value must not."""
+    """A sample of a host scalar: its type matters, its value must not."""
     if op.kind not in ("pointwise", "reduction", "matmul"):
         raise NotCovered("a host scalar decides the result's size")
     return SAMPLES[spec.kind]

@@ -423,13 +423,13 @@ def gpu_attention(
     needed = any(spec.requires_grad for spec in operands)
     if torch.cuda.is_available():
 
-        def stand_in(spec: TensorSpec) -> torch.Tensor:
+        def sample(spec: TensorSpec) -> torch.Tensor:
             shape = env.hints(spec.shape)
             shape = (1, *shape[1:]) if len(shape) == 4 else shape
             made = torch.empty_strided(shape, env.hints(spec.stride), dtype=spec.dtype, device=spec.device)
             return made.requires_grad_(spec.requires_grad)
 
-        given: Any = (*map(stand_in, operands), mask and stand_in(mask), dropout_p, is_causal)
+        given: Any = (*map(sample, operands), mask and sample(mask), dropout_p, is_causal)
         with torch._C.DisableTorchFunction():
             choice = torch._fused_sdp_choice(*given, enable_gqa=enable_gqa)
             if choice == _CUDNN and needed:
@@ -477,7 +477,7 @@ def _is_fused(
     if len(q.shape) != 4:
         return False
 
-    def stand_in(spec: TensorSpec | None) -> torch.Tensor | None:
+    def sample(spec: TensorSpec | None) -> torch.Tensor | None:
         if spec is None:
             return None
         tensor = torch.empty_strided(env.hints(spec.shape), env.hints(spec.stride), dtype=spec.dtype)
@@ -490,7 +490,7 @@ def _is_fused(
                     raise NotCovered("attention without elements")
     with torch._C.DisableTorchFunction():
         choice = torch._fused_sdp_choice(
-            stand_in(q), stand_in(k), stand_in(v), stand_in(mask), float(dropout_p), is_causal, enable_gqa=enable_gqa  # type: ignore[arg-type]
+            sample(q), sample(k), sample(v), sample(mask), float(dropout_p), is_causal, enable_gqa=enable_gqa  # type: ignore[arg-type]
         )
     if choice not in (0, 1):
         raise NotCovered("attention kernel")

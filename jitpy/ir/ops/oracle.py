@@ -78,7 +78,7 @@ def mentions_symbols(value: Any) -> bool:
     return isinstance(value, sympy.Basic)
 
 
-def stand_in(spec: TensorSpec, device: torch.device) -> torch.Tensor:
+def fake_tensor(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     """A tensor with the layout of `spec` on `device`."""
     if spec.offset == 0:
         tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device)
@@ -95,7 +95,7 @@ def stand_in(spec: TensorSpec, device: torch.device) -> torch.Tensor:
 
 def filled(spec: TensorSpec, value: int) -> torch.Tensor:
     """The same on the CPU, all of whose memory is a number."""
-    tensor = stand_in(spec.with_(requires_grad=False), CPU)
+    tensor = fake_tensor(spec.with_(requires_grad=False), CPU)
     storage = tensor.untyped_storage()
     torch.empty(0, dtype=spec.dtype).set_(storage, 0, (storage.nbytes() // spec.dtype.itemsize,)).fill_(value)  # type: ignore[call-overload]
     return tensor.requires_grad_() if spec.requires_grad else tensor
@@ -141,4 +141,4 @@ def _made(value: Any) -> Any:
 
 
 __all__ = ["ANSWERS", "CPU", "META", "SAMPLES", "ask", "error_of", "filled", "forget", "keep", "key_of",
-           "mentions_symbols", "stand_in", "undispatched"]
+           "mentions_symbols", "fake_tensor", "undispatched"]

@@ -157,7 +157,7 @@ class SizeNode:
                 answer = self.env.known(self.expr)
             answer = fallback if answer is None else answer
             if self.env.is_generic:
-                return answer  # a stand-in is being made
+                return answer  # a fake tensor is being made
             self.env.require(self.expr if answer else sympy.Not(self.expr), self.env.rule)
         return answer
 
@@ -348,7 +348,7 @@ def number(env: SizeEnv, value: Dim | sympy.Basic) -> Any:
     return value if isinstance(value, int) else torch.SymInt(SizeNode(env, value))
 
 
-def stand_in(env: SizeEnv, spec: TensorSpec) -> torch.Tensor:
+def fake_tensor(env: SizeEnv, spec: TensorSpec) -> torch.Tensor:
     """A tensor on no device with the layout of `spec`."""
     shape, stride = [number(env, s) for s in spec.shape], [number(env, s) for s in spec.stride]
     with env.generic():
@@ -360,7 +360,7 @@ def stand_in(env: SizeEnv, spec: TensorSpec) -> torch.Tensor:
 
 @contextlib.contextmanager
 def shapes(env: SizeEnv | None, who: str) -> Iterator[None]:
-    """Where ops are called on stand-ins over `env`; `who` asks what is asked of sizes. None: sizes are plain."""
+    """Where ops are called on fake tensors over `env`; `who` asks what is asked of sizes. None: sizes are plain."""
     if env is None:
         yield
         return
@@ -395,7 +395,7 @@ def derive_symbolic(
                 tuple(map(symbols, args)),
                 {k: symbols(v) for k, v in kwargs.items()},
                 grad_enabled,
-                functools.partial(stand_in, env),
+                functools.partial(fake_tensor, env),
             )
     except (NotCovered, SizeUnknown):
         raise
