@@ -8,7 +8,7 @@ from typing import Any
 from bytecode import BinaryOp, CellVar, FreeVar
 
 from ..breaks import GraphBreak
-from ..interpreter.attributes import load_method, store_cell
+from ..interpreter.attributes import load_method
 from ..interpreter.frame import PUSHED, Frame
 from ..models.builtins.type_calls import make_super
 from ..values import (
@@ -157,7 +157,7 @@ def _unbound(interp: Interpreter, variable: CellVar | FreeVar) -> BaseException:
 
 @opcode("STORE_DEREF")
 def _store_deref(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    store_cell(interp, frame.cells[ins.arg.name], frame.stack.pop())
+    frame.cells[ins.arg.name].store(interp.context, frame.stack.pop())
 
 
 @opcode("DELETE_DEREF")
@@ -165,7 +165,7 @@ def _delete_deref(interp: Interpreter, frame: Frame, ins: Any) -> None:
     cell = frame.cells[ins.arg.name]
     if isinstance(interp.context.cell_content(cell), Missing):
         raise _unbound(interp, ins.arg)
-    store_cell(interp, cell, UNBOUND)
+    cell.store(interp.context, UNBOUND)
 
 
 # -- names --------------------------------------------------------------------------------------------------

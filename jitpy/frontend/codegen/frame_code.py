@@ -240,49 +240,14 @@ class Emitter:
 
     def load(self, value: Value) -> None:
         """Push the real object that a Value stands for."""
-        if isinstance(value, NullValue):
-            self.emit("PUSH_NULL")
-            return
-        if isinstance(value, ConstValue):
-            if type(value.value) in (float, complex) and value.value != value.value:
-                self._load_nan(value)
-            else:
-                self.const(value.value)
-            return
-        name = self._memo.get(id(value))
-        if name is not None:
-            self.emit("LOAD_FAST", name)
-            return
-        if isinstance(value, SymValue):
-            self._load_expression(value.expr)
-            return
-        if isinstance(value, PyValue) and type(value) not in _BUILDERS:
-            if value.source is None:
-                self.const_object(value.obj)
-            else:
+        if not value.is_rebuilt:
+            name = self._memo.get(id(value))
+            if name is not None:
+                self.emit("LOAD_FAST", name)
+                return
+            if value.source is not None:
                 self.load_source(value.source)
-            return
-        if value.source is not None:
-            self.load_source(value.source)
-            return
-        if isinstance(value, (TensorValue, ScalarValue)):
-            if isinstance(value, TensorValue) and value.traced in self.context.builder.parameters.data:
-                self._build_parameter(value)
                 return
-            if isinstance(value, ScalarValue) and front_calls.is_beside_graph(value.traced.node):
-                self.load_number(value.traced.node)
-                return
-            self._load_live(value.traced)
-            if isinstance(value, TensorValue) and self.context.builder.speculation.retains(value.traced):
-                self.remember(value)
-                self.afterwards(later(self._retain_gradient, value))
-            if isinstance(value, TensorValue) and value.traced.is_late and value.traced.storage.input is None:
-                self.remember(value)
-                self.afterwards(later(self._forget_history, value))
-            if isinstance(value, TensorValue) and value.attrs is not None and self.context.dict_items(value.attrs):
-                self.remember(value)
-                self.fill_attrs(value)
-            return
         build = _BUILDERS.get(type(value))
         if build is None:
             raise unreconstructable(value, -1)
@@ -523,3 +488,51 @@ def builds(kind: type) -> Callable[[Any], Any]:
 
 
 _BUILDERS: dict[type, Callable[[Emitter, Any], None]] = {}
+
+
+@builds(NullValue)
+def _build_null(emitter: Emitter, value: NullValue) -> None:
+    emitter.emit("PUSH_NULL")
+
+
+@builds(ConstValue)
+def _build_constant(emitter: Emitter, value: ConstValue) -> None:
+    if type(value.value) in (float, complex) and value.value != value.value:
+        emitter._load_nan(value)
+    else:
+        emitter.const(value.value)
+
+
+@builds(SymValue)
+def _build_size(emitter: Emitter, value: SymValue) -> None:
+    emitter._load_expression(value.expr)
+
+
+@builds(PyValue)
+def _build_object(emitter: Emitter, value: PyValue) -> None:
+    emitter.const_object(value.obj)
+
+
+@builds(ScalarValue)
+def _build_number(emitter: Emitter, value: ScalarValue) -> None:
+    if front_calls.is_beside_graph(value.traced.node):
+        emitter.load_number(value.traced.node)
+    else:
+        emitter._load_live(value.traced)
+
+
+@builds(TensorValue)
+def _build_tensor(emitter: Emitter, value: TensorValue) -> None:
+    if value.traced in emitter.context.builder.parameters.data:
+        emitter._build_parameter(value)
+        return
+    emitter._load_live(value.traced)
+    if emitter.context.builder.speculation.retains(value.traced):
+        emitter.remember(value)
+        emitter.afterwards(later(emitter._retain_gradient, value))
+    if value.traced.is_late and value.traced.storage.input is None:
+        emitter.remember(value)
+        emitter.afterwards(later(emitter._forget_history, value))
+    if value.attrs is not None and emitter.context.dict_items(value.attrs):
+        emitter.remember(value)
+        emitter.fill_attrs(value)

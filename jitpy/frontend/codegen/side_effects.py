@@ -33,44 +33,63 @@ def replay(emitter: Emitter) -> None:
     for value in emitter.context.dirty:
         if value.source is None:
             continue
-        if isinstance(value, ListValue):
-            _replay_list(emitter, value)
-        elif isinstance(value, DictValue):
-            _replay_dict(emitter, value)
-        elif isinstance(value, SetValue):
-            for method, kind, items in value.log:
-                _replay_set(emitter, value, method, kind, items)
-        elif isinstance(value, CellValue):
-            if isinstance(value.content, Value):
-                emitter.load(value.content)
-                emitter.load(value)
-                emitter.emit("STORE_ATTR", "cell_contents")
-            else:
-                emitter.load(value)
-                emitter.emit("DELETE_ATTR", "cell_contents")
-        elif isinstance(value, ModelledValue):
-            _replay_modelled(emitter, value)
-        elif isinstance(value, ClassWrites):
-            _replay_class(emitter, value)
-        elif isinstance(value, TensorValue):
-            if value.data is not None:
-                emitter.load(value.data)
-                emitter.load(value)
-                emitter.emit("STORE_ATTR", "data")
-            if value.flag is not None:
-                emitter.const(value.flag)
-                emitter.load(value)
-                emitter.emit("STORE_ATTR", "requires_grad")
-            if value.grad_assigned and value.grad is not None:
-                emitter.load(value.grad)
-                emitter.load(value)
-                emitter.emit("STORE_ATTR", "grad")
-        if isinstance(value, ObjectValue) and value.dirty_slots:
-            for descriptor in value.dirty_slots:
-                _replay_slot(emitter, value, descriptor)
+        for kind in type(value).__mro__:
+            if kind in _REPLAYS:
+                _REPLAYS[kind](emitter, value)
     emitter.write_afterwards()
 
 
+#: kind -> what writes its changes back; those of the kinds that it derives from come behind
+_REPLAYS: dict[type, Callable[[Emitter, Any], None]] = {}
+
+
+def replays(kind: type) -> Callable[[Any], Any]:
+    """Register what writes the changes of Values of one kind back."""
+
+    def register(function: Any) -> Any:
+        _REPLAYS[kind] = function
+        return function
+
+    return register
+
+
+@replays(CellValue)
+def _replay_cell(emitter: Emitter, value: CellValue) -> None:
+    if isinstance(value.content, Value):
+        emitter.load(value.content)
+    emitter.load(value)
+    emitter.emit("STORE_ATTR" if isinstance(value.content, Value) else "DELETE_ATTR", "cell_contents")
+
+
+@replays(TensorValue)
+def _replay_tensor(emitter: Emitter, value: TensorValue) -> None:
+    if value.data is not None:
+        emitter.load(value.data)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "data")
+    if value.flag is not None:
+        emitter.const(value.flag)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "requires_grad")
+    if value.grad_assigned and value.grad is not None:
+        emitter.load(value.grad)
+        emitter.load(value)
+        emitter.emit("STORE_ATTR", "grad")
+
+
+@replays(ObjectValue)
+def _replay_slots(emitter: Emitter, value: ObjectValue) -> None:
+    for descriptor in value.dirty_slots or ():
+        _replay_slot(emitter, value, descriptor)
+
+
+@replays(SetValue)
+def _replay_set(emitter: Emitter, value: SetValue) -> None:
+    for method, kind, items in value.log:
+        _replay_set_method(emitter, value, method, kind, items)
+
+
+@replays(ListValue)
 def _replay_list(emitter: Emitter, value: ListValue) -> None:
     if value.dirty or value.unread is None and len(value.log) > len(value.items):
         emitter.call(list.__setitem__, later(emitter.load, value), lambda: emitter.const(slice(None)),
@@ -80,6 +99,7 @@ def _replay_list(emitter: Emitter, value: ListValue) -> None:
         _replay_calls(emitter, value, value.log, lambda method: getattr(list, method))
 
 
+@replays(ModelledValue)
 def _replay_modelled(emitter: Emitter, value: ModelledValue) -> None:
     lists = [hidden for hidden in value.hidden.values() if isinstance(hidden, ListValue) and hidden.owner is value]
     if value.dirty or any(hidden.dirty for hidden in lists):
@@ -113,6 +133,7 @@ def _load_argument(emitter: Emitter, arg: Any) -> None:
         emitter.load(emitter.context.force(arg))
 
 
+@replays(DictValue)
 def _replay_dict(emitter: Emitter, value: DictValue) -> None:
     setter: Any = None
     deleter: Any = None
@@ -132,6 +153,7 @@ def _replay_dict(emitter: Emitter, value: DictValue) -> None:
             emitter.emit("POP_TOP")
 
 
+@replays(ClassWrites)
 def _replay_class(emitter: Emitter, value: ClassWrites) -> None:
     for name, item in value.items.items():
         if isinstance(item, Missing):
@@ -142,7 +164,7 @@ def _replay_class(emitter: Emitter, value: ClassWrites) -> None:
         emitter.emit("POP_TOP")
 
 
-def _replay_set(emitter: Emitter, value: SetValue, method: str, kind: type, items: list[Value]) -> None:
+def _replay_set_method(emitter: Emitter, value: SetValue, method: str, kind: type, items: list[Value]) -> None:
     """One change of a set: `kind` is the type of the method's argument, NoneType for an element."""
     if method == "clear":
         loads: list[Callable[[], None]] = []

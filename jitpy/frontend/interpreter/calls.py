@@ -61,7 +61,6 @@ from ..values import (
 )
 from .callees import builtin, class_model_of, code_model_of, families_of
 from .frame import PUSHED, Frame
-from .wrapped_functions import function_defaults
 
 # -- payloads -----------------------------------------------------------------------------------------------
 
@@ -465,7 +464,7 @@ def bind(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dict
     code = fn.code
     n = code.co_argcount
     names = code.co_varnames
-    defaults, kwdefaults = function_defaults(interp.context, fn)
+    defaults, kwdefaults = fn.parameter_defaults(interp.context)
     given = len(args)
     for i in range(min(given, n)):
         out[names[i]] = args[i]
@@ -508,7 +507,7 @@ def bad_arguments(interp: Interpreter, fn: FunctionValue, args: list[Value], kwa
     """CPython's own TypeError for a wrong call, had by calling a function of the same signature."""
     if is_polyfill(fn.code):
         return GraphBreak("unsupported_call", f"{fn.describe()} with arguments that it refuses")  # in C's words
-    defaults, kwdefaults = function_defaults(interp.context, fn)
+    defaults, kwdefaults = fn.parameter_defaults(interp.context)
     fn.settle()  # its name is in the message
     probe = bodiless(fn, len(defaults), kwdefaults)
     try:

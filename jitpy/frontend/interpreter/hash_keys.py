@@ -210,12 +210,11 @@ def _has_plain_look(interp: Interpreter, cls: type) -> bool:
 
 
 def _has_own(interp: Interpreter, value: ObjectValue, name: str) -> bool:
-    from .attributes import instance_attrs
 
     found = interp.context.class_lookup(value.cls, name)
     if type(found) is types.MemberDescriptorType:
         return interp.context.read_slot(value, found) is not None
-    attrs = instance_attrs(interp, value)
+    attrs = value.instance_dict(interp)
     return attrs is not None and interp.context.dict_get(attrs, name) is not None
 
 

@@ -351,6 +351,10 @@ class SymbolicInterpreter:
     to_payload = calls.to_payload
     from_payload = calls.from_payload
     getattr = attributes.load_attr
+    getattr_of_c = attributes.c_attribute
+    descriptor_get = attributes.descriptor_get
+    is_data_descriptor = attributes.is_data_descriptor
+    attribute_error = attributes.attribute_error
     setattr = attributes.store_attr
     delattr = attributes.delete_attr
     hasattr = attributes.has_attr

@@ -10,7 +10,8 @@ import torch
 from ..guards.guard_set import MISSING
 from ..guards.source import Source, constant
 from ..values import BuiltinMethodValue, Interpreter, PyValue, Value, const, unsupported
-from .attributes import _descriptor_get, _with_hook, attribute_error, is_data_descriptor
+from ..values.attribute_rules import attributes_of
+from .attributes import _with_hook, attribute_error, is_data_descriptor
 
 #: classes of modules that torch fills when something is asked for
 _LAZY_MODULES = (type(torch.ops), torch._ops._OpNamespace)
@@ -87,7 +88,7 @@ def _of_class(interp: Interpreter, cls: type, name: str) -> Any:
 def _get(interp: Interpreter, value: PyValue, cls: type, name: str, found: Any, hook: Any) -> Any:
     if isinstance(hook, types.FunctionType) and type(found) is property and isinstance(found.fget, types.FunctionType):
         return _with_hook(interp, hook, interp.context.const_object(found.fget), value, name)
-    return _descriptor_get(interp, found, value, cls, name)
+    return interp.descriptor_get(found, value, cls, name)
 
 
 def writes_to_dict(interp: Interpreter, value: PyValue, name: str) -> bool:
@@ -99,6 +100,28 @@ def writes_to_dict(interp: Interpreter, value: PyValue, name: str) -> bool:
                 for method in ("__setattr__", "__delattr__"))
     found = context.class_lookup(cls, name)
     return plain and (found is MISSING or not is_data_descriptor(interp, found))
+
+
+def _set(interp: Interpreter, value: PyValue, name: str, new: Value) -> Any:
+    if not writes_to_dict(interp, value, name):
+        raise unsupported(value, f".{name} = ...")
+    context = interp.context
+    context.dict_set(context.module_dict(context.pin(value)), name, new, const(name))
+    return None
+
+
+def _delete(interp: Interpreter, value: PyValue, name: str) -> Any:
+    if not writes_to_dict(interp, value, name):
+        raise unsupported(value, f"del .{name}")
+    context = interp.context
+    space = context.module_dict(context.pin(value))
+    if context.dict_get(space, name) is None:
+        raise interp.throw(AttributeError, f"'module' object has no attribute {name!r}")
+    context.dict_delete(space, name)
+    return None
+
+
+attributes_of(types.ModuleType, get=load_module_attr, set=_set, delete=_delete)
 
 
 def _source(module: PyValue) -> Source:

@@ -419,6 +419,15 @@ class SymbolicTraceContext:
                     self._kept.append(real)
         return value
 
+    def new_dict_of(self, value: Value, obj: Any = None) -> DictValue:
+        """The `__dict__` of a function, tensor or instance: that of the live object, if there is one."""
+        real = obj.__dict__ if obj is not None else None
+        if real is not None and value.source is not None:
+            return DictValue(instance_dict(value.source), dict, real, real)
+        made = DictValue()
+        made.instance = value
+        return made
+
     def attributes_of(self, obj: Any, source: Source) -> DictValue:
         """The `__dict__` of an object that is opaque otherwise; guarded as it is read."""
         real = obj.__dict__

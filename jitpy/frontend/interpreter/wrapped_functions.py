@@ -6,11 +6,9 @@ import types
 import weakref
 from typing import Any
 
-from ..guards.source import ConstSource, Source, attr, index, item
+from ..guards.source import ConstSource, Source, attr, index
 from ..values import (
     BuiltinMethodValue,
-    ConstValue,
-    DictValue,
     FunctionValue,
     Interpreter,
     PyValue,
@@ -56,45 +54,6 @@ def _wrap_builtin(context: TraceContext, obj: Any, cls: type, source: Source) ->
     context.guard(source, "type", type(obj))
     context.guard(attr(source, "__name__"), "eq", obj.__name__)
     return BuiltinMethodValue(descriptor, context.wrap(owner, attr(source, "__self__")))
-
-
-def function_defaults(context: TraceContext, value: FunctionValue) -> tuple[list[Value], dict[str, Value]]:
-    """Default values of positional and keyword-only parameters (read once, guarded)."""
-    if value.defaults is None:
-        real = value.known
-        defaults: list[Value] = []
-        kwdefaults: dict[str, Value] = {}
-        if real is not None and value.source is not None:
-            for i, default in enumerate(real.__defaults__ or ()):
-                defaults.append(context.wrap(default, index(attr(value.source, "__defaults__"), i)))
-            for name, default in (real.__kwdefaults__ or {}).items():
-                kwdefaults[name] = context.wrap(default, item(attr(value.source, "__kwdefaults__"), name))
-            _guard_defaults(context, value, real, [*defaults, *kwdefaults.values()])
-        value.defaults = defaults
-        value.kwdefaults = {**kwdefaults, **(value.kwdefaults or {})}
-    if value.known is not None and value.source is not None:
-        held = context.value_of(value.known.__kwdefaults__)
-        if isinstance(held, DictValue):  # the program has the dict itself, and may have changed it
-            context.wrap(value.known.__kwdefaults__, attr(value.source, "__kwdefaults__"))
-            return value.defaults, dict(context.dict_items(held))
-    return value.defaults, value.kwdefaults or {}
-
-
-def _guard_defaults(context: TraceContext, value: FunctionValue, real: types.FunctionType, values: list[Value]) -> None:
-    """Code and defaults are as they are. Values other than constants are left to guards of their own: they change,
-    or holding the tuple would keep them alive."""
-    source = value.source
-    assert source is not None
-    if value.pin is None and all(isinstance(value, ConstValue) for value in values):
-        context.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
-        return
-    context.guard(attr(source, "__code__"), "id", real.__code__)
-    for name, fact in (("__defaults__", "len"), ("__kwdefaults__", "keys")):
-        found = getattr(real, name)
-        if found is None:
-            context.guard(attr(source, name), "id", None)
-        else:
-            context.guard(attr(source, name), fact, len(found) if fact == "len" else tuple(found))
 
 
 def closed_over(interp: Interpreter, fn: FunctionValue, variable: str) -> Value:

@@ -9,6 +9,7 @@ import torch
 
 from ..breaks import GraphBreak
 from ..guards.source import Source
+from .attribute_rules import RULES
 from .base import Interpreter, Value
 from .constant import CONST_TYPES, const
 from .iterator import Exhausted, IteratorValue
@@ -55,6 +56,9 @@ class ArrayValue(Value):
         self.source = source
         self.traced = traced
         self.cls = cls
+
+    def find_attribute(self, interp: Interpreter, name: str) -> Any:
+        return RULES[ArrayValue].get(interp, self, name)
 
     @property
     def dtype(self) -> Any:

@@ -40,6 +40,7 @@ class TraceContext(Protocol):
     def wrap(self, obj: Any, source: Source) -> Value: ...
     def force(self, thing: Any) -> Value: ...
     def const_object(self, obj: Any, name: str | None = None) -> Value: ...
+    def new_dict_of(self, value: Value, obj: Any = None) -> Any: ...
     def with_attrs(self, value: Any, obj: Any) -> Any: ...
     def value_of(self, obj: Any) -> Value | None: ...
     def adopt(self, obj: Any, value: Value) -> None: ...
@@ -109,6 +110,12 @@ class Interpreter(Protocol):
     def getattr(self, value: Value, name: str) -> Any: ...
     def setattr(self, value: Value, name: str, new: Value) -> Any: ...
     def delattr(self, value: Value, name: str) -> Any: ...
+    def descriptor_get(self, descr: Any, value: Value | None, owner: type, name: str,
+                       told: type | None = None) -> Any: ...
+    def is_data_descriptor(self, obj: Any) -> bool: ...
+    def attribute_error(self, value: Value, name: str) -> Exception: ...
+    def in_polyfill(self) -> bool: ...
+    def getattr_of_c(self, value: Value, name: str) -> Value: ...
     def hasattr(self, value: Value, name: str) -> bool: ...
     def getitem(self, container: Value, key: Value) -> Any: ...
     def setitem(self, container: Value, key: Value, value: Value) -> Any: ...
@@ -140,6 +147,9 @@ class Value:
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
+
+    #: whether code makes its object wherever that is needed: it has no identity that a program could tell
+    is_rebuilt = False
 
     def describe(self) -> str:
         """A short text for reports."""
@@ -181,6 +191,55 @@ class Value:
         """A real tuple, list or dict with `item(value)` for each item; None for other types."""
         return None
 
+    # attributes
+
+    #: whether new attributes may be stored in its `__dict__`
+    takes_attributes = False
+
+    def find_attribute(self, interp: Interpreter, name: str) -> Any:
+        """`self.name` for a kind with a lookup of its own; NotImplemented where its class looks it up."""
+        return NotImplemented
+
+    def set_attribute(self, interp: Interpreter, name: str, new: Value) -> Any:
+        """`self.name = new`, likewise."""
+        return NotImplemented
+
+    def del_attribute(self, interp: Interpreter, name: str) -> Any:
+        """`del self.name`, likewise."""
+        return NotImplemented
+
+    def instance_dict(self, interp: Interpreter) -> Any:
+        """The DictValue of its `__dict__`, or None where it has none."""
+        return None
+
+    def missing_attribute(self, interp: Interpreter, name: str) -> Any:
+        """`self.name` where neither the class nor the instance has it."""
+        raise interp.attribute_error(self, name)
+
+    def title(self) -> str:
+        """How messages about missing attributes call it."""
+        return f"{type_name(self.cls)!r} object"
+
+    def member(self, interp: Interpreter, descr: Any, owner: type) -> Value | None:
+        """What a member descriptor (a slot, or a field of a C struct) holds; None where that is not set."""
+        return interp.getattr_of_c(self, descr.__name__)
+
+    def set_member(self, interp: Interpreter, descr: Any, new: Any) -> bool:
+        """Set a slot, or delete it (DELETED); False for a kind without slots."""
+        return False
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        """What a descriptor of its C type finds under a name."""
+        raise unsupported(self, f".{name}")
+
+    def set_c_attribute(self, interp: Interpreter, name: str, new: Value) -> bool:
+        """Set what a descriptor of its C type holds; False where that cannot be done."""
+        return False
+
+    def del_c_attribute(self, interp: Interpreter, name: str) -> bool:
+        """Delete what a descriptor of its C type holds; False where that cannot be done."""
+        return False
+
     # calls
 
     @property
@@ -197,6 +256,7 @@ class NullValue(Value):
     """The NULL that CPython pushes below callables."""
 
     __slots__ = ()
+    is_rebuilt = True
 
     def describe(self) -> str:
         return "NULL"

@@ -13,6 +13,7 @@ class ConstValue(Value):
     """An immutable Python constant (number, string, None, dtype, ...), known exactly."""
 
     __slots__ = ("value",)
+    is_rebuilt = True
 
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.source = source
@@ -29,6 +30,9 @@ class ConstValue(Value):
 
     def describe(self) -> str:
         return repr(self.value)
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        return interp.context.const_object(getattr(self.value, name))
 
 
 #: exact types whose instances are constants: immutable, compared by value, no user code

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source, attr, index
-from .base import TraceContext, Value
-from .constant import ConstValue
+from .base import Interpreter, TraceContext, Value, unsupported
+from .constant import ConstValue, const
 from .instance import ObjectValue
+from .tuple import TupleValue
 from .wrapping import wraps
 
 
@@ -38,6 +40,58 @@ class ExceptionValue(ObjectValue):
         if told:
             self.members = {**self.members, "name": ConstValue(name), "obj": value}
         return told
+
+    def member(self, interp: Interpreter, descr: Any, owner: type) -> Value | None:
+        if descr.__objclass__.__flags__ & _HEAP_TYPE:
+            return super().member(interp, descr, owner)
+        return interp.getattr_of_c(self, descr.__name__)  # state of a class in C
+
+    def set_member(self, interp: Interpreter, descr: Any, new: Any) -> bool:
+        return bool(descr.__objclass__.__flags__ & _HEAP_TYPE) and super().set_member(interp, descr, new)
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        if name in self.members:
+            return self.members[name]
+        if name == "args":
+            return TupleValue(list(self.args))
+        if name == "__cause__" and self.cause is not None:
+            return self.cause
+        if name == "__context__" and self.context is not None:
+            return self.context
+        if self.real is not None and self.source is not None and not (name == "__traceback__" and self.step >= 0):
+            return interp.context.wrap(getattr(self.real, name), attr(self.source, name))
+        if name in ("__cause__", "__context__"):
+            return const(None)
+        if name == "__traceback__":
+            return TracebackValue(self.step) if self.step >= 0 else const(None)
+        if name == "__suppress_context__":
+            return const(self.suppress_context)
+        if name == "value" and issubclass(self.cls, StopIteration):
+            return self.args[0] if self.args else const(None)
+        if name in state_names(self.cls):
+            return const(None)
+        raise unsupported(self, f".{name}")
+
+    def set_c_attribute(self, interp: Interpreter, name: str, new: Value) -> bool:
+        if self.source is not None:
+            return False
+        if name in state_names(self.cls) and not issubclass(self.cls, UnicodeError):  # these take some types only
+            self.members = {**self.members, name: new}
+        elif name == "__cause__":
+            self.cause, self.suppress_context = new, True
+        elif name == "__context__":
+            self.context = new
+        elif name == "__suppress_context__" and isinstance(new, ConstValue):
+            self.suppress_context = bool(new.value)
+        elif name == "__traceback__" and isinstance(new, TracebackValue):
+            self.step = new.step if self.step < 0 else self.step
+        elif name == "args" and isinstance(new, TupleValue):
+            if issubclass(self.cls, StopIteration):
+                self.members = {"value": self.c_attribute(interp, "value"), **self.members}
+            self.args = [interp.context.force(v) for v in new.items]
+        else:  # a traceback that is not there is taken away
+            return name == "__traceback__" and isinstance(new, ConstValue) and new.value is None and self.step == -1
+        return True
 
 
 class TracebackValue(Value):
@@ -71,3 +125,29 @@ def _wrap(context: TraceContext, obj: BaseException, cls: type, source: Source) 
     value = ExceptionValue(cls, [], source, obj)
     value.args = [context.wrap(a, index(attr(source, "args"), i)) for i, a in enumerate(obj.args)]
     return context.with_attrs(value, obj)
+
+
+@functools.cache
+def base_in_c(cls: type) -> Any:
+    """The class in C that an exception class derives from."""
+    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+
+
+_HEAP_TYPE = 1 << 9
+
+
+@functools.cache
+def descriptors_of(base: type) -> dict[str, Any]:
+    """The descriptors of what exceptions of a class in C hold besides what all exceptions do."""
+    own = [one for one in base.__mro__ if issubclass(one, BaseException) and one not in _PLAIN]
+    return {name: found for one in own for name, found in vars(one).items()
+            if type(found) in (types.MemberDescriptorType, types.GetSetDescriptorType) and not name.startswith("__")
+            and name != "characters_written"}
+
+
+#: those that hold nothing, and groups, which tracing does not make
+_PLAIN = (BaseException, BaseExceptionGroup, ExceptionGroup)
+
+
+def state_names(cls: type) -> dict[str, Any]:
+    return descriptors_of(base_in_c(cls))

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
-from .base import Missing, Value
+from .attribute_rules import RULES
+from .base import Interpreter, Missing, Value
 
 
 class ObjectValue(Value):
     """An instance. `attrs` is its `__dict__` (None where the class has none), `slots` what was read from or written
     to member descriptors. `real` is the live object of an instance from outside."""
 
+    takes_attributes = True
     __slots__ = ("attrs", "born", "cls", "dirty_slots", "real", "slots")
 
     def __init__(self, cls: type, source: Source | None = None, real: Any = None) -> None:
@@ -23,6 +25,18 @@ class ObjectValue(Value):
         self.attrs: Any = None  # a DictValue
         self.slots: dict[Any, Value | Missing] | None = None
         self.dirty_slots: dict[Any, bool] | None = None
+
+    def member(self, interp: Interpreter, descr: Any, owner: type) -> Value | None:
+        return interp.context.read_slot(self, descr)
+
+    def set_member(self, interp: Interpreter, descr: Any, new: Any) -> bool:
+        interp.context.write_slot(self, descr, new)
+        return True
+
+    def instance_dict(self, interp: Interpreter) -> Any:
+        if self.attrs is None and self.real is None and self.cls.__dictoffset__ != 0:
+            self.attrs = interp.context.new_dict_of(self)
+        return self.attrs
 
     def children(self) -> Iterable[Any]:
         return self.attrs, *(self.slots or {}).values()
@@ -45,6 +59,14 @@ class ModelledValue(ObjectValue):
         self.hidden: dict[str, Value] = {}
         self.dirty = False
 
+    def find_attribute(self, interp: Interpreter, name: str) -> Any:
+        return self.hidden[name] if name in self.hidden and interp.in_polyfill() else NotImplemented
+
+    def set_attribute(self, interp: Interpreter, name: str, new: Value) -> Any:
+        if name not in self.body.state or not interp.in_polyfill():
+            return NotImplemented
+        return RULES[ModelledValue].set(interp, self, name, new)
+
     def children(self) -> Iterable[Any]:
         return *self.hidden.values(), *super().children()
 
@@ -58,6 +80,9 @@ class BoxedValue(ObjectValue):
     def __init__(self, cls: type, base: type, plain: Value, source: Source | None = None, real: Any = None) -> None:
         super().__init__(cls, source, real)
         self.base, self.plain = base, plain
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        return interp.getattr_of_c(self.plain, name)  # `real` and its like
 
     def children(self) -> Iterable[Any]:
         return self.plain, *super().children()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..guards.source import Source
-from .base import Interpreter, Value
+from .base import Interpreter, Value, unsupported
 
 
 class IteratorValue(Value):
@@ -74,3 +74,11 @@ class GeneratorValue(Value):
 
     def progress(self) -> Any:
         return self.frame.ip if self.frame is not None else None
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        self.func.settle()
+        known = {"__name__": self.func.name, "__qualname__": self.func.qualname, "gi_running": self.running,
+                 "gi_code": self.func.code}
+        if name not in known:
+            raise unsupported(self, f".{name}")
+        return interp.context.const_object(known[name])

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import enum
+import re
 import types
 from typing import Any
 
-from ..guards.source import Source
-from .base import Interpreter, TraceContext, Value
+import torch
+
+from ..guards.source import Source, constant, instance_dict
+from .attribute_rules import rule_of
+from .base import Interpreter, TraceContext, Value, unsupported
 from .wrapping import wraps
+
+#: C types whose instances do not change, and others of which derived classes may
+_IMMUTABLE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+              types.GetSetDescriptorType, property, staticmethod, classmethod)
+_OF_CONSTANTS = frozenset((torch.finfo, torch.iinfo, types.UnionType, types.GenericAlias))
 
 
 class PyValue(Value):
@@ -36,6 +45,40 @@ class PyValue(Value):
     @property
     def called(self) -> Any:
         return self.obj
+
+    def find_attribute(self, interp: Interpreter, name: str) -> Any:
+        return rule_of(type(self.obj)).get(interp, self, name)
+
+    def set_attribute(self, interp: Interpreter, name: str, new: Value) -> Any:
+        return rule_of(type(self.obj)).set(interp, self, name, new)
+
+    def del_attribute(self, interp: Interpreter, name: str) -> Any:
+        return rule_of(type(self.obj)).delete(interp, self, name)
+
+    def missing_attribute(self, interp: Interpreter, name: str) -> Any:
+        if self.cls.__dictoffset__ or self.cls.__getattribute__ is not object.__getattribute__:
+            raise unsupported(self, f".{name}")  # a C type may have other ways to find attributes
+        return super().missing_attribute(interp, name)
+
+    def title(self) -> str:
+        if isinstance(self.obj, types.ModuleType):
+            return f"module {self.obj.__name__!r}"
+        return f"type object {self.obj.__name__!r}" if isinstance(self.obj, type) else super().title()
+
+    def instance_dict(self, interp: Interpreter) -> Any:
+        if isinstance(self.obj, enum.Enum):
+            member = interp.context.pin(self)
+            return interp.context.wrap(member.__dict__, instance_dict(constant(member, str(member))))
+        if isinstance(self.obj, torch.Tensor) and self.source is not None:
+            return interp.context.attributes_of(self.obj, self.source)
+        return None
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        """An attribute of an opaque C object: read now where the object is known by identity and cannot change."""
+        if isinstance(self.obj, _IMMUTABLE) or type(self.obj) in _OF_CONSTANTS or \
+                type(self.obj) in (re.Pattern, re.Match) and name != "groupindex":
+            return interp.context.const_object(getattr(interp.context.pin(self), name))
+        raise unsupported(self, f".{name}")
 
     def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         return interp.call_object(interp.context.pin(self), args, kwargs, self)

@@ -25,6 +25,10 @@ class SliceValue(Value):
     def children(self) -> Iterable[Any]:
         return self.start, self.stop, self.step
 
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        part: Value = getattr(self, name)
+        return part
+
 
 class RangeValue(Value):
     """A range whose bounds may be symbolic."""
@@ -43,6 +47,10 @@ class RangeValue(Value):
 
     def children(self) -> Iterable[Any]:
         return self.start, self.stop, self.step
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        part: Value = getattr(self, name)
+        return part
 
 
 _PARTS = ("start", "stop", "step")

@@ -23,6 +23,12 @@ class TupleValue(ObjectValue):
         super().__init__(cls, source, real)
         self.items = items
 
+    def member(self, interp: Interpreter, descr: Any, owner: type) -> Value | None:
+        if "n_sequence_fields" not in owner.__dict__:
+            return super().member(interp, descr, owner)
+        fields = [name for name, found in owner.__dict__.items() if type(found) is types.MemberDescriptorType]
+        return interp.context.force(self.items[fields.index(descr.__name__)])  # such as torch.return_types.max
+
     def children(self) -> Iterable[Any]:
         return *self.items, *super().children()
 

@@ -32,6 +32,7 @@ from ...values import (
     is_number,
     unsupported,
 )
+from ...values.attribute_rules import attributes_of
 from .array_calls import (
     array_of_tensor,
     asked,
@@ -456,6 +457,7 @@ def _advanced(array: Any, count: int) -> Any:
     return iterator
 
 
+attributes_of(ArrayValue, get=load_attr)
 _fold_arange = handler_of(np.arange)
 _register()
 

@@ -720,8 +720,8 @@ def update_wrapper(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         wrapper.annotations = interp.finish_sync(interp.getattr(wrapped, "__annotations__"))
     elif real is not None and wrapped.source is not None:
         wrapper.annotations = interp.context.wrap(real.__annotations__, attr(wrapped.source, "__annotations__"))
-    target = attributes.instance_attrs(interp, wrapper)
-    source = attributes.instance_attrs(interp, wrapped)
+    target = wrapper.instance_dict(interp)
+    source = wrapped.instance_dict(interp)
     assert target is not None and source is not None
     for key, item in interp.context.dict_items(source):
         interp.context.dict_set(target, key, item, const(key))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...guards.guard_set import MISSING, HeldBy
-from ...interpreter.attributes import is_data_descriptor, is_property
+from ...interpreter.attributes import is_data_descriptor, is_property, load_class_attr
 from ...interpreter.callees import builtin
 from ...values import (
     CONST_TYPES,
@@ -28,6 +28,7 @@ from ...values import (
     const,
     unsupported,
 )
+from ...values.attribute_rules import attributes_of
 
 _HEAP_TYPE, _IMMUTABLE = 1 << 9, 1 << 8
 _DESCRIPTOR_METHODS = ("__get__", "__set__", "__delete__")
@@ -46,6 +47,13 @@ def store_class_attr(interp: Interpreter, value: PyValue, name: str, new: Value 
     if hook is not getattr(type, wanted):
         raise unsupported(value, f".{name} = ...")
     return set_class_attr(interp, value, name, new)
+
+
+def _delete_class_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
+    return store_class_attr(interp, value, name, None)
+
+
+attributes_of(type, get=load_class_attr, set=store_class_attr, delete=_delete_class_attr)
 
 
 def set_class_attr(interp: Interpreter, value: PyValue, name: str, new: Value | None) -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
-from ...interpreter import attributes
 from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
 from ...values import (
@@ -115,8 +114,8 @@ def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Valu
     if type(value) is ObjectValue and _copies_plainly(interp, value.cls):
         made = ObjectValue(value.cls)
         memo[id(value)] = made
-        source = attributes.instance_attrs(interp, value)
-        target = attributes.instance_attrs(interp, made)
+        source = value.instance_dict(interp)
+        target = made.instance_dict(interp)
         assert source is not None and target is not None
         getter, setter = (interp.context.class_lookup(value.cls, name) for name in ("__getstate__", "__setstate__"))
         state: Value = source
@@ -155,7 +154,7 @@ def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Valu
 
 
 def _has_attrs(interp: Interpreter, value: ObjectValue) -> bool:
-    attrs = attributes.instance_attrs(interp, value)
+    attrs = value.instance_dict(interp)
     return attrs is not None and bool(interp.context.dict_items(attrs))
 
 

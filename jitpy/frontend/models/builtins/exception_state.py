@@ -4,7 +4,6 @@ how its class in C fills that: a real instance is made, with marks in place of w
 from __future__ import annotations
 
 import builtins
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -12,39 +11,14 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
 from ...values import NONE, ConstValue, ExceptionValue, Identity, Interpreter, TupleValue, Value, unsupported
+from ...values.exception import base_in_c, state_names
 
 Args = list[Value]
 Kwargs = dict[str, Value]
 
 
-@functools.cache
-def base_in_c(cls: type) -> Any:
-    """The class in C that an exception class derives from."""
-    return next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
-
-
-_HEAP_TYPE = 1 << 9
-
-
-@functools.cache
-def descriptors_of(base: type) -> dict[str, Any]:
-    """The descriptors of what exceptions of a class in C hold besides what all exceptions do."""
-    own = [one for one in base.__mro__ if issubclass(one, BaseException) and one not in _PLAIN]
-    return {name: found for one in own for name, found in vars(one).items()
-            if type(found) in (types.MemberDescriptorType, types.GetSetDescriptorType) and not name.startswith("__")
-            and name != "characters_written"}
-
-
-#: those that hold nothing, and groups, which tracing does not make
-_PLAIN = (BaseException, BaseExceptionGroup, ExceptionGroup)
-
-
 #: classes whose instances say more than their arguments
 TALKERS = (KeyError, ImportError, OSError, SyntaxError, UnicodeError)
-
-
-def state_names(cls: type) -> dict[str, Any]:
-    return descriptors_of(base_in_c(cls))
 
 
 def _mark(value: Value) -> Any:

@@ -18,7 +18,7 @@ import torch
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING, SameMembers
 from ...guards.source import constant
-from ...interpreter.attributes import instance_attrs, is_data_descriptor
+from ...interpreter.attributes import is_data_descriptor
 from ...interpreter.callees import builtin
 from ...interpreter.operators import truth
 from ...polyfills import ORIGINALS
@@ -236,7 +236,7 @@ def _own_member(interp: Interpreter, value: Value, name: str) -> Value | None:
     """The entry of the instance's `__dict__`."""
     if value.cls.__dictoffset__ == 0:
         return None
-    attrs = instance_attrs(interp, value)
+    attrs = value.instance_dict(interp)
     if attrs is None and isinstance(value, PyValue) and isinstance(value.obj, types.ModuleType):
         attrs = interp.context.module_dict(interp.context.pin(value))
     if attrs is None:
@@ -251,7 +251,7 @@ _FLAGS: dict[type, str] = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_i
 
 
 def _has_flag(interp: Interpreter, value: TensorValue, name: str) -> bool:
-    attrs = instance_attrs(interp, value)
+    attrs = value.instance_dict(interp)
     found = interp.context.dict_get(attrs, name) if attrs is not None else None
     return found is not None and interp.truth(found)
 

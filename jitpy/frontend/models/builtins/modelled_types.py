@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...guards.source import Source, attr, slot
 from ...polyfills import MODELLED_TYPES, ORIGINALS, Items, model_of
 from ...values import ListValue, ModelledValue, TraceContext, Value
+from ...values.attribute_rules import attributes_of
 from ...values.wrapping import wraps
 from .growing import UnreadList
 
@@ -67,6 +68,9 @@ def store_hidden(interp: Interpreter, value: ModelledValue, name: str, new: Valu
     if isinstance(new, ListValue):
         new.owner = value
     changed(interp.context, value)
+
+
+attributes_of(ModelledValue, set=store_hidden)
 
 
 def changed(context: TraceContext, value: ModelledValue) -> None:

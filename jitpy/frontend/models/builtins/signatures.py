@@ -10,9 +10,7 @@ from typing import Any
 from ...arity import bodiless
 from ...breaks import GraphBreak
 from ...guards.source import attr
-from ...interpreter.attributes import instance_attrs
 from ...interpreter.callees import builtin
-from ...interpreter.wrapped_functions import function_defaults
 from ...polyfills import MODELLED_TYPES
 from ...values import (
     ConstValue,
@@ -34,7 +32,7 @@ def inspect_signature(interp: Interpreter, args: list[Value], kwargs: dict[str, 
     bound = isinstance(target, MethodValue)
     if isinstance(target, MethodValue):
         target = target.func
-    while isinstance(target, FunctionValue) and (attributes := instance_attrs(interp, target)) is not None:
+    while isinstance(target, FunctionValue) and (attributes := target.instance_dict(interp)) is not None:
         if interp.context.dict_get(attributes, "__signature__") is not None:
             raise GraphBreak("unsupported_call", "inspect.signature of a function with a __signature__")
         wrapped = interp.context.dict_get(attributes, "__wrapped__")
@@ -47,7 +45,7 @@ def inspect_signature(interp: Interpreter, args: list[Value], kwargs: dict[str, 
     if real is None or target.source is None:
         return _signature_of_made(interp, target, bound)
     found = inspect.signature(types.MethodType(real, object()) if bound else real)
-    defaults, kwdefaults = function_defaults(interp.context, target)
+    defaults, kwdefaults = target.parameter_defaults(interp.context)
     names = real.__code__.co_varnames[: real.__code__.co_argcount]
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
     annotations: dict[str, Value] = {}
@@ -64,7 +62,7 @@ def _signature_of_made(interp: Interpreter, target: FunctionValue, bound: bool) 
     """The signature of a function that tracing made, read off a real one with the same parameters."""
     if target.annotations is not None and not isinstance(target.annotations, TupleValue):
         raise GraphBreak("unsupported_call", "inspect.signature of a function with computed annotations")
-    defaults, kwdefaults = function_defaults(interp.context, target)
+    defaults, kwdefaults = target.parameter_defaults(interp.context)
     probe = bodiless(target, len(defaults), kwdefaults)
     names = target.code.co_varnames[: target.code.co_argcount]
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults

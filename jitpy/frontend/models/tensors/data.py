@@ -18,11 +18,13 @@ from ...capture.inputs import is_leaf
 from ...capture.torch_calls.tensor_attributes import shows_inference_tensor
 from ...capture.traced import GraphBuilder, TracedTensor, Uncapturable
 from ...values import TensorValue, Value, unsupported
+from ...values.tensor import sets_attribute
 
 if TYPE_CHECKING:
     from ...values import Interpreter
 
 
+@sets_attribute("data")
 def store_data(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.data = new`."""
     if not isinstance(new, TensorValue) or new.cls not in (torch.Tensor, torch.nn.Parameter):

@@ -16,6 +16,7 @@ from ...capture.inputs import is_leaf
 from ...capture.traced import Uncapturable, UserError
 from ...interpreter.callees import builtin
 from ...values import ConstValue, PyValue, TensorValue, Value, const
+from ...values.tensor import sets_attribute
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -62,6 +63,7 @@ def _requires_grad_(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
     return value
 
 
+@sets_attribute("requires_grad")
 def store_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) -> None:
     """`value.requires_grad = flag`, which, unlike the method, is refused by all that is no leaf."""
     if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):

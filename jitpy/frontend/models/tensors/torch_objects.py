@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,9 +12,23 @@ from ...capture.inputs import check_kind, memory_range
 from ...capture.layouts import dense_order
 from ...capture.torch_calls.tensor_attributes import has_no_grad
 from ...capture.traced import Uncapturable
+from ...guards.guard_set import MISSING
 from ...guards.source import Source, attr
-from ...values import ConstValue, PyValue, TensorValue, TraceContext, Value, const, unsupported
+from ...interpreter.calls import SizePayload
+from ...values import (
+    BuiltinMethodValue,
+    ConstValue,
+    MethodValue,
+    PyValue,
+    TensorValue,
+    TraceContext,
+    Value,
+    const,
+    unsupported,
+)
+from ...values.attribute_rules import attributes_of
 from ...values.opaque import wrap_by_identity
+from ...values.tensor import sets_attribute
 from ...values.wrapping import wraps
 
 if TYPE_CHECKING:
@@ -42,6 +57,39 @@ def _wrap_tensor(context: TraceContext, obj: torch.Tensor, cls: type, source: So
     return found
 
 
+def _load_attr(interp: Interpreter, value: TensorValue, name: str) -> Any:
+    context = interp.context
+    if name == "__class__":
+        return context.const_object(value.cls)
+    found = context.class_lookup(value.cls, name)
+    kind = type(found)
+    if found is MISSING or not interp.is_data_descriptor(found):
+        own = context.dict_get(value.instance_dict(interp), name)
+        if own is not None:
+            return own
+        if found is MISSING:
+            raise interp.attribute_error(value, name)
+    if name == "__dict__":
+        return value.instance_dict(interp)
+    if kind is types.FunctionType:
+        return MethodValue(context.const_object(found), value)
+    if kind in _C_METHODS:
+        return BuiltinMethodValue(found, value)
+    if kind is property and name != "grad" and isinstance(found.fget, types.FunctionType):
+        return interp.call(context.const_object(found.fget), [value], {})
+    if name == "grad" and kind is types.GetSetDescriptorType:
+        return load_grad(interp, value)
+    if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
+        with interp.recording(f"Tensor.{name}"):
+            payload = interp.builder.attribute(value.traced, name)
+        return interp.from_payload(SizePayload(payload) if name == "shape" else payload)
+    return interp.descriptor_get(found, value, value.cls, name)
+
+
+attributes_of(TensorValue, get=_load_attr)
+_C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
 def load_grad(interp: Interpreter, value: TensorValue) -> Value:
     """`value.grad`: what was assigned while tracing, else what the real tensor has (guarded)."""
 
@@ -59,6 +107,7 @@ def load_grad(interp: Interpreter, value: TensorValue) -> Value:
     return value.grad
 
 
+@sets_attribute("grad")
 def store_grad(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.grad = new`, replayed later; what torch may refuse to assign breaks the graph."""
     is_leaf = value.source is not None and value.real.is_leaf or value.traced in interp.builder.parameters.data
