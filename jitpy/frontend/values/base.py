@@ -165,6 +165,15 @@ class Value:
         """The iterator that the type's own C code makes for `iter` or `reversed`; None where that is not known."""
         return None
 
+    # copies
+
+    #: whether a copy of it is the value itself
+    is_atomic = False
+
+    def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
+        """What `copy.deepcopy` makes of a builtin container, with `copy(part)` for each part; None for other types."""
+        return None
+
     # trees (`values/tree.py`)
 
     def children(self) -> Iterable[Any]:

@@ -14,6 +14,7 @@ class ConstValue(Value):
 
     __slots__ = ("value",)
     is_rebuilt = True
+    is_atomic = True
 
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.source = source

@@ -58,6 +58,20 @@ class DictValue(ObjectValue):
             return "attributes", self.owner
         return super().place()
 
+    def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
+        kinds = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+        attrs = self.instance_dict(interp) if self.cls in kinds else None
+        if self.cls not in kinds or attrs is not None and interp.context.dict_items(attrs):
+            return None
+        memo[id(self)] = made = DictValue(None, self.cls)
+        if self.cls is collections.defaultdict:
+            factory = collections.defaultdict.default_factory  # type: ignore[attr-defined]
+            interp.context.write_slot(made, factory, copy(interp.context.read_slot(self, factory)))
+        for key, item in interp.context.dict_items(self):
+            new = copy(interp.context.dict_key_value(self, key))
+            interp.context.dict_set(made, interp.key_of(new), copy(item), new)
+        return made
+
     def branches(self, interp: Interpreter) -> list[Value] | None:
         return [value for _, value in interp.context.dict_items(self)]
 

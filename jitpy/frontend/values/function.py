@@ -67,6 +67,7 @@ class FunctionValue(Value):
                  "module", "name", "pin", "qualname")
     cls = types.FunctionType
     takes_attributes = True
+    is_atomic = True
 
     def __init__(self, code: types.CodeType, globals: dict[str, Any], *, name: str, qualname: str,
                  defaults: list[Value] | None = None, kwdefaults: dict[str, Value] | None = None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import collections
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source
@@ -66,6 +67,13 @@ class ModelledValue(ObjectValue):
         if name not in self.body.state or not interp.in_polyfill():
             return NotImplemented
         return RULES[ModelledValue].set(interp, self, name, new)
+
+    def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
+        if self.cls is not collections.deque:
+            return None
+        memo[id(self)] = made = ModelledValue(self.cls, self.body)
+        made.hidden.update((name, copy(hidden)) for name, hidden in self.hidden.items())
+        return made
 
     def children(self) -> Iterable[Any]:
         return *self.hidden.values(), *super().children()

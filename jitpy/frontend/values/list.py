@@ -48,6 +48,13 @@ class ListValue(ObjectValue):
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         return ReverseIterator(self, type(reversed([]))) if backwards else ListIterator(self)
 
+    def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
+        if self.cls is not list:
+            return None
+        memo[id(self)] = made = ListValue([])
+        made.items = list(map(copy, self.items))
+        return made
+
     def branches(self, interp: Interpreter) -> list[Value] | None:
         return list(map(interp.context.force, self.items))
 

@@ -16,6 +16,7 @@ class SymValue(Value):
     __slots__ = ("expr",)
     is_rebuilt = True
     cls = int
+    is_atomic = True
 
     def __init__(self, expr: sympy.Expr, source: Source | None = None) -> None:
         self.source = source
@@ -30,6 +31,7 @@ class ScalarValue(Value):
     `TracedScalar`."""
 
     __slots__ = ("traced",)
+    is_atomic = True
 
     def __init__(self, traced: Any, source: Source | None = None) -> None:
         self.source = source

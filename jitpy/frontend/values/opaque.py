@@ -43,6 +43,10 @@ class PyValue(Value):
         return f"{module}.{name}" if isinstance(module, str) else str(name)
 
     @property
+    def is_atomic(self) -> bool:  # type: ignore[override]
+        return isinstance(self.obj, (type, enum.Enum, types.BuiltinFunctionType))
+
+    @property
     def called(self) -> Any:
         return self.obj
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..breaks import GraphBreak
@@ -55,6 +55,12 @@ class SetValue(ObjectValue):
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         return None if backwards else SequenceIterator(self.ordered(), type(iter(set())), guarded=self)
+
+    def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
+        if self.cls not in (set, frozenset):
+            return None
+        copies = list(map(copy, self.ordered()))
+        return SetValue({interp.key_of(copied): copied for copied in copies}, None, self.cls)
 
     @property
     def mirror(self) -> Any:

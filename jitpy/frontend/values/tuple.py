@@ -41,6 +41,18 @@ class TupleValue(ObjectValue):
     def place(self) -> Any:
         return None
 
+    def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
+        if self.cls is not tuple and not hasattr(self.cls, "_fields") or \
+                interp.context.has_slot(self.cls, "__deepcopy__"):
+            return None
+        items = [interp.context.force(item) for item in self.items]
+        copies = list(map(copy, items))
+        if id(self) in memo:  # it holds itself
+            return memo[id(self)]
+        same = self.cls is tuple and all(a is b for a, b in zip(items, copies, strict=True))
+        memo[id(self)] = made = self if same else TupleValue(copies, None, self.cls)
+        return made
+
     def branches(self, interp: Interpreter) -> list[Value] | None:
         return list(map(interp.context.force, self.items))
 

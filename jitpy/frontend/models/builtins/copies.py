@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import copyreg
-import enum
 import types
 from typing import Any
 
@@ -17,23 +15,16 @@ from ...values import (
     NONE,
     ConstValue,
     DictValue,
-    FunctionValue,
     Interpreter,
     ListValue,
-    ModelledValue,
     ObjectValue,
     PyValue,
-    ScalarValue,
-    SetValue,
-    SymValue,
     TensorValue,
-    TupleValue,
     Value,
     const,
     unsupported,
 )
 from ..tensors.torch_objects import deep_copy
-from .symbolic_text import TextValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -42,14 +33,10 @@ Kwargs = dict[str, Value]
 @builtin(copy.copy)
 def copy_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, ListValue) and value.cls is list:
-        return ListValue(list(value.items))
-    if isinstance(value, DictValue) and value.cls is dict:
-        return interp.call(interp.getattr(value, "copy"), [], {})
-    if isinstance(value, SetValue) and value.cls is set:
-        return interp.call(interp.getattr(value, "copy"), [], {})
-    if isinstance(value, (ConstValue, FunctionValue)) or isinstance(value, TupleValue) and value.cls is tuple:
+    if value.is_atomic or value.cls is tuple:
         return value
+    if value.cls in (list, dict, set):
+        return interp.call(interp.getattr(value, "copy"), [], {})
     if isinstance(value, TensorValue):
         raise unsupported(value, "copy.copy()")
     return inline_library(interp, copy.copy, args, kwargs)
@@ -74,44 +61,26 @@ def copy_deepcopy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Value:
-    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)):
+    if value.is_atomic:
         return value
     if id(value) in memo:
         return memo[id(value)]
-    if isinstance(value, ListValue) and value.cls is list:
-        made: Any = ListValue([])
-        memo[id(value)] = made
-        made.items = [_deepcopy(interp, interp.context.force(v), memo) for v in value.items]
+    made = value.deep_copied(interp, memo, lambda part: _deepcopy(interp, interp.context.force(part), memo))
+    if made is not None:
         return made
-    if isinstance(value, TupleValue) and value.cls is tuple:
-        items = [interp.context.force(v) for v in value.items]
-        copies = [_deepcopy(interp, v, memo) for v in items]
-        if id(value) in memo:  # it holds itself
-            return memo[id(value)]
-        same = all(a is b for a, b in zip(items, copies, strict=True))
-        memo[id(value)] = result = value if same else TupleValue(copies)
-        return result
-    if isinstance(value, DictValue) and value.cls in (dict, collections.OrderedDict, collections.defaultdict,
-                                                      collections.Counter) and not _has_attrs(interp, value):
-        made = DictValue(None, value.cls)
-        memo[id(value)] = made
-        if value.cls is collections.defaultdict:
-            factory = collections.defaultdict.default_factory  # type: ignore[attr-defined]
-            made_factory = interp.context.read_slot(value, factory)
-            assert made_factory is not None
-            interp.context.write_slot(made, factory, _deepcopy(interp, made_factory, memo))
-        for key, item in interp.context.dict_items(value):
-            new = _deepcopy(interp, interp.context.dict_key_value(value, key), memo)
-            interp.context.dict_set(made, interp.key_of(new), _deepcopy(interp, item, memo), new)
-        return made
-    if isinstance(value, SetValue) and value.cls in (set, frozenset):
-        copies = [_deepcopy(interp, v, memo) for v in value.ordered()]
-        return SetValue({interp.key_of(copied): copied for copied in copies}, None, value.cls)
-    if isinstance(value, PyValue) and (isinstance(value.obj, (type, enum.Enum, types.BuiltinFunctionType))):
-        return value
-    if type(value) is ObjectValue and _is_registered(interp, value.cls):
+    if isinstance(value, TensorValue):
+        if value.traced.hides_history:
+            raise unsupported(value, "copy.deepcopy() of a view that was made under no_grad")
+        return deep_copy(interp, value, memo)
+    if type(value) is ObjectValue:
+        return _copy_instance(interp, value, memo)
+    raise unsupported(value, "copy.deepcopy()")
+
+
+def _copy_instance(interp: Interpreter, value: ObjectValue, memo: dict[int, Value]) -> Value:
+    if _is_registered(interp, value.cls):
         raise unsupported(value, "copy.deepcopy(), for which there is a function of its own,")
-    if type(value) is ObjectValue and _copies_plainly(interp, value.cls):
+    if _copies_plainly(interp, value.cls):
         made = ObjectValue(value.cls)
         memo[id(value)] = made
         source = value.instance_dict(interp)
@@ -130,32 +99,11 @@ def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Valu
         if setter is not MISSING:
             interp.call_sync(interp.context.const_object(setter), [made, copied])
         return made
-    if isinstance(value, TupleValue) and hasattr(value.cls, "_fields") and \
-            interp.context.class_lookup(value.cls, "__deepcopy__") is MISSING:
-        memo[id(value)] = result = TupleValue([_deepcopy(interp, interp.context.force(v), memo) for v in value.items],
-                                              None,
-                                              value.cls)
-        return result
-    if isinstance(value, ModelledValue) and value.cls is collections.deque:
-        made = ModelledValue(value.cls, value.body)
-        memo[id(value)] = made
-        for name, hidden in value.hidden.items():
-            made.hidden[name] = _deepcopy(interp, hidden, memo)
-        return made
-    if isinstance(value, TensorValue):
-        if value.traced.hides_history:
-            raise unsupported(value, "copy.deepcopy() of a view that was made under no_grad")
-        return deep_copy(interp, value, memo)
     hook = interp.context.class_lookup(value.cls, "__deepcopy__")
-    if type(value) is ObjectValue and isinstance(hook, types.FunctionType):
-        memo[id(value)] = result = interp.call_sync(interp.context.const_object(hook), [value, MemoValue(memo)])
-        return result
-    raise unsupported(value, "copy.deepcopy()")
-
-
-def _has_attrs(interp: Interpreter, value: ObjectValue) -> bool:
-    attrs = value.instance_dict(interp)
-    return attrs is not None and bool(interp.context.dict_items(attrs))
+    if not isinstance(hook, types.FunctionType):
+        raise unsupported(value, "copy.deepcopy()")
+    memo[id(value)] = result = interp.call_sync(interp.context.const_object(hook), [value, MemoValue(memo)])
+    return result
 
 
 def _is_registered(interp: Interpreter, cls: type) -> bool:

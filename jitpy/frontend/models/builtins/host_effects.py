@@ -5,7 +5,6 @@ these were."""
 
 from __future__ import annotations
 
-import enum
 import io
 import logging
 import sys
@@ -26,18 +25,14 @@ from ...values import (
     NONE,
     ConstValue,
     DictValue,
-    FunctionValue,
     Interpreter,
     ObjectValue,
-    ScalarValue,
-    SymValue,
     TensorValue,
     TupleValue,
     Value,
     const,
 )
 from ...values.tree import tree_map
-from .symbolic_text import TextValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -64,9 +59,7 @@ def _freeze_leaf(interp: Interpreter, value: Value) -> Value:
     if isinstance(value, TensorValue):
         return interp.record(torch.Tensor.clone, [interp.record(torch.Tensor.detach, [value], {})], {}) \
             if not value.traced.spec.requires_grad else _refuse(value)
-    obj = getattr(value, "obj", None)
-    if isinstance(value, (ConstValue, SymValue, ScalarValue, FunctionValue, TextValue)) or \
-            isinstance(obj, (type, types.ModuleType, enum.Enum)):
+    if value.is_atomic or isinstance(getattr(value, "obj", None), types.ModuleType):
         return value
     return _refuse(value)
 

@@ -38,6 +38,7 @@ class TextValue(PyValue):
     is."""
 
     __slots__ = ("args", "function")
+    is_atomic = True
 
     def __init__(self, obj: str, source: Source | None = None, function: Callable[..., str] | None = None,
                  args: tuple[Value, ...] = ()) -> None:
