@@ -90,7 +90,10 @@ def _seed() -> None:
     """The random state that each file is imported with and each test starts from; `JITPY_TEST_SEED=n` tries others."""
     import torch
 
-    torch.manual_seed(int(os.environ.get("JITPY_TEST_SEED", "0")))
+    seed = int(os.environ.get("JITPY_TEST_SEED", "0"))
+    torch.default_generator.manual_seed(seed)  # quick: `torch.manual_seed` prints the stack for each kind of device
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

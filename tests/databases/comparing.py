@@ -139,7 +139,7 @@ def observe(
     The parameters and buffers of `module` count as arguments.
     """
     args, kwargs = copied(arguments)
-    torch.manual_seed(SEED)
+    torch.default_generator.manual_seed(SEED)
     result, error, found = None, None, None
     try:
         result = fn(*args, **kwargs)

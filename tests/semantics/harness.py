@@ -178,7 +178,7 @@ def _break_ids(one: Case) -> tuple[str, ...]:
 
     _reset()
     with _context(one) as (fn, _):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         with contextlib.redirect_stdout(io.StringIO()):
             report = jitpy.explain(fn)(*one.makers[0]())
     return tuple(record.reason.id for record in report.break_reasons)
@@ -197,7 +197,7 @@ def _context(one: Case) -> Iterator[tuple[Callable[..., Any], Any]]:
     module = sys.modules[one.fn.__module__].__dict__
     kept = {name: module[name] for name in one.globals if name in module}
     module.update({name: make() for name, make in one.globals.items()})
-    torch.manual_seed(0)  # factories make modules
+    torch.default_generator.manual_seed(0)  # factories make modules
     torch.utils.hooks.RemovableHandle.next_id = 1000  # the keys of hooks in modules
     grad, dtype, threads = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
     try:
@@ -226,7 +226,7 @@ def _play(
     with _context(one) as (fn, state):
         called = prepare(fn)
         for number, maker in enumerate(one.makers * one.rounds):
-            torch.manual_seed(number + 1)
+            torch.default_generator.manual_seed(number + 1)
             random.seed(number + 1)
             args = maker()
             yield _call(one, called, args, state)
