@@ -70,6 +70,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "mm": (lambda x, w: torch.mm(x, w), (small(64, 128), small(128, 64)), 1),
     "float16": (lambda x, w: torch.mm(x, w).relu(), (small(33, 64, dtype=HALF), small(64, 40, dtype=HALF)), 1),
     "float32": (lambda x, w: torch.mm(x, w).relu(), (randn(33, 64), randn(64, 40)), 1),
+    "split": (lambda x, w, b: torch.addmm(b, x, w).relu(), (randn(64, 96), randn(96, 64), randn(64)), 1),
+    "split, odd sizes": (lambda x, w: torch.mm(x, w) * 2, (randn(130, 101), randn(101, 71)), 1),
+    "split, turned": (lambda x, w: F.linear(x.t(), w), (randn(64, 200), randn(72, 64)), 1),
+    "split, gated": (gated, (randn(70, 64), randn(64, 80), randn(64, 80)), 1),
+    "split, batches": (lambda x, w: torch.bmm(x, w.mT), (randn(3, 64, 160), randn(3, 96, 160)), 1),
     "odd sizes": (lambda x, w: torch.mm(x, w).relu(), (small(70, 51), small(51, 37)), 1),
     "odd sizes in float32": (lambda x, w: torch.mm(x, w), (randn(70, 51), randn(51, 37)), 1),
     "turned": (lambda x, w: torch.mm(x.t(), w.t()) + 1, (small(64, 48), small(80, 64)), 1),
@@ -129,7 +134,7 @@ def test_like_eager(name: str) -> None:
     compare(run(plan, inputs), fn, inputs)
 
 
-@pytest.mark.parametrize("name", ["residual", "gated", "bmm", "odd sizes", "several bands"])
+@pytest.mark.parametrize("name", ["residual", "gated", "bmm", "odd sizes", "several bands", "split", "split, gated"])
 def test_candidates(name: str) -> None:
     """Every set of launch parameters computes the same."""
     fn, inputs, _ = CASES[name]
@@ -143,7 +148,8 @@ def test_candidates(name: str) -> None:
         compare(run(dataclasses.replace(plan, steps=steps), inputs), fn, inputs)
 
 
-@pytest.mark.parametrize("name", ["residual", "gated", "bmm, turned", "odd sizes", "casts", "float32", "one row"])
+@pytest.mark.parametrize("name", ["residual", "gated", "bmm, turned", "odd sizes", "casts", "float32", "one row",
+                                  "split", "split, gated"])
 def test_compiled(name: str) -> None:
     """For Hopper: tensor cores where there are enough rows for them, and little enough shared memory."""
     fn, inputs, _ = CASES[name]
@@ -152,6 +158,35 @@ def test_compiled(name: str) -> None:
         assert binary.code[:4] == b"\x7fELF" and binary.shared <= 227 << 10
         if name not in ("float32", "one row"):
             assert "wgmma" in binary.assembly or "mma.sync" in binary.assembly
+
+
+def test_split_products_of_special_numbers() -> None:
+    """Parts of infinities and NaN are as eager's products; numbers at both ends of the range keep their digits."""
+    x, w = randn(64, 96), randn(96, 64)
+    x[3, 5], w[7, 9], x[20, 1], x[30, 2], x[41, 4] = float("inf"), float("-inf"), float("nan"), 3.4e38, 1e-40
+    w[4], w[5, 11], x[50], w[:, 50] = 1e30, 0.0, 2.0 ** 40, 1.0
+    x[51, :2], w[:2, 51] = torch.tensor([float("inf"), -float("inf")]), 1.0
+    x[52, 0], w[0, 52] = float("inf"), 1e-38
+    plan = plan_graph(trace(mm, (x, w)), products="all")
+    assert "three_parts" in launches(plan)[0].kernel.source
+    (found,), expected = run(plan, (x, w)), x @ w
+    assert torch.equal(found.isnan(), expected.isnan()) and torch.equal(found.isinf(), expected.isinf())
+    finite = expected.isfinite()
+    torch.testing.assert_close(found[finite], expected[finite], rtol=1e-5, atol=1e-4)
+    assert torch.equal(found[expected.isinf()], expected[expected.isinf()])
+
+
+def test_split_where_it_pays() -> None:
+    def styles(*shapes: tuple[int, ...]) -> list[str]:
+        plan = plan_graph(trace(mm, tuple(torch.empty(shape) for shape in shapes)), products="some")
+        assert plan.notes is not None
+        return [kernel.style for kernel in plan.notes.kernels]
+
+    assert styles((4096, 4096), (4096, 4096)) == ["product"]
+    assert styles((1024, 8192), (8192, 8192)) == ["product"]
+    assert styles((256, 8192), (8192, 256)) == []  # too few tiles
+    assert styles((16, 4096), (4096, 4096)) == []
+    assert styles((4096, 16), (16, 4096)) == []
 
 
 @pytest.mark.parametrize("products", [1, 2])

@@ -207,6 +207,27 @@ def again(x):
 
 _helper("""
 @triton.jit
+def upper_half(x):
+    # the number without the lower 16 bits, so that bfloat16 has it exactly
+    return (x.to(tl.int32, bitcast=True) & -65536).to(tl.float32, bitcast=True)
+""")
+_helper("""
+@triton.jit
+def three_parts(x):
+    # a float32 as the sum of three numbers that bfloat16 has exactly
+    large = upper_half(x)
+    rest = x - large
+    middle = upper_half(rest)
+    return large.to(tl.bfloat16), middle.to(tl.bfloat16), (rest - middle).to(tl.bfloat16)
+""")
+_helper("""
+@triton.jit
+def has_unknown(x):
+    # whether there is a NaN
+    return tl.reduce(tl.reduce((x != x).to(tl.int32), 1, combine_max), 0, combine_max) > 0
+""")
+_helper("""
+@triton.jit
 def let_next_begin():
     # the next launch may take its place on the chip: it waits for the results of this one
     if HOPPER:

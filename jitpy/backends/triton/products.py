@@ -14,7 +14,7 @@ from ...ir.op import NotCovered
 from ...ir.spec import prod
 from ...schedule.expr import Expr
 from ...schedule.loops import Kernel
-from ...schedule.products import ProductAxes, Sizes, axes_of
+from ...schedule.products import SPLIT_TILES, ProductAxes, Sizes, axes_of
 from ...schedule.values import Product
 from .emitter import Emitter, KernelText, Program, stem_of
 from .printer import TYPES
@@ -50,6 +50,9 @@ _MANY = (
 )
 #: Products of which a program needs one or two steps.
 _SMALL = (Blocks(128, 64, 64, 4, 2), Blocks(64, 64, 64, 4, 2))
+#: Products of float32 that are split: the tiles of `SPLIT_TILES`.
+_SPLIT = tuple(Blocks(rows, columns, 32, warps, stages)
+               for (rows, columns, _), warps, stages in zip(SPLIT_TILES, (8, 4, 4), (3, 3, 4), strict=True))
 _FLOAT32 = (Blocks(64, 64, 32, 4, 2), Blocks(32, 32, 32, 4, 2), Blocks(16, 32, 64, 4, 3))
 
 
@@ -59,6 +62,9 @@ def blocks_of(sizes: Sizes, products: int) -> list[Blocks]:
         return sizes.batch * -(-sizes.rows // blocks.rows) * -(-sizes.columns // (blocks.columns // products))
 
     rows, columns = power_of_two(sizes.rows), power_of_two(sizes.columns)
+    if sizes.is_split:
+        times = {blocks: sizes.split_time(*tile) for blocks, tile in zip(_SPLIT, SPLIT_TILES, strict=True)}
+        return sorted(_SPLIT, key=times.__getitem__)
     if sizes.dtype is torch.float32:
         return [b for b in _FLOAT32 if b.rows <= max(16, rows) and b.columns <= max(16, columns)] or [_FLOAT32[-1]]
     if sizes.inner <= 128 and sizes.batch > 1:
@@ -91,11 +97,14 @@ def print_product(kernel: Kernel, tune: bool = False) -> Program:
 class _Emitter(Emitter):
     """Prints one launch."""
 
+    #: products of split operands: whether there may be infinities
+    careful = False
+
     def __init__(self, kernel: Kernel, axes: ProductAxes, blocks: Blocks) -> None:
         count = len(kernel.reductions)
         first = kernel.reductions[0].value
         assert isinstance(first, Product)
-        self.dtype = first.sizes.dtype
+        self.dtype, self.split = first.sizes.dtype, first.sizes.is_split
         high, wide = (kernel.hint(prod(tuple(axis.size for axis in found))) for found in (axes.rows, axes.columns))
         #: whether the right operand has the rows of tiles: the longer side, where the product was turned
         self.turned = high == first.sizes.columns and wide == first.sizes.rows and high < wide
@@ -118,13 +127,11 @@ class _Emitter(Emitter):
         self._begin()
         shape = f"[{self.x.block}, {self.y.block}]"
         sums = [self.fresh("sums") for _ in kernel.reductions]
-        for name in sums:
-            self.add(f"{name} = tl.full({shape}, 0.0, tl.float32)")
-        if self.r.count == 1:
-            self._step(sums, "0")
-        else:
-            with self.block(f"for at in range(0, {self.size(self.r.size)}, {self.r.block}):"):
-                self._step(sums, "at")
+        self._walk(shape, sums)
+        if self.split:  # nothing is known of the small parts of infinities: these are left out where there are any
+            self.careful = True
+            with self.block(f"if {' or '.join(f'has_unknown({name})' for name in sums)}:"):
+                self._walk(shape, sums)
         self._look_at(self.x, self.y)
         for reduction, name in zip(kernel.reductions, sums, strict=True):
             self.names[reduction.result] = name
@@ -133,6 +140,16 @@ class _Emitter(Emitter):
             self.store(store.value, store.index, store.expr)
         grid = prod(tuple(tile.count for tile in self.launch.tiles))
         return self.finish((grid,))
+
+    def _walk(self, shape: str, sums: list[str]) -> None:
+        """Compute the sums."""
+        for name in sums:
+            self.add(f"{name} = tl.full({shape}, 0.0, tl.float32)")
+        if self.r.count == 1:
+            self._step(sums, "0")
+        else:
+            with self.block(f"for at in range(0, {self.size(self.r.size)}, {self.r.block}):"):
+                self._step(sums, "at")
 
     def _begin(self) -> None:
         """Which tile this program has: programs that follow each other share rows and columns of tiles."""
@@ -180,9 +197,28 @@ class _Emitter(Emitter):
             self.zero_outside = False
             sides.append([known[pair[side]] for pair in pairs])
         self.names = outside
+        if self.split:
+            self._add_split(sums, *sides)
+            return
         exact = ', input_precision="ieee"' if self.dtype is torch.float32 else ""
         for name, left, right in zip(sums, *sides, strict=True):
             self.add(f"{name} = tl.dot({left}, {right}, {name}{exact})")
+
+    def _add_split(self, sums: list[str], lefts: list[str], rights: list[str]) -> None:
+        """Add the products of tiles in float32, each the sum of three tiles in bfloat16. The tensor cores cut what does
+        not fit their sums, so these begin anew at each step, with what is small."""
+        parts = {side: [self.fresh(f"{side}_{size}") for size in ("large", "middle", "small")]
+                 for side in dict.fromkeys((*lefts, *rights))}
+        for side, names in parts.items():
+            self.add(f"{', '.join(names)} = three_parts({side})")
+        for total, left, right in zip(sums, lefts, rights, strict=True):
+            found = self.fresh("found")
+            for number, (i, k) in enumerate(((2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0))):
+                if self.careful and (i, k) == (0, 0):
+                    self.add(f"{found} = tl.where({found} == {found}, {found}, 0.0)")
+                before = f", {found}" if number else ""
+                self.add(f"{found} = tl.dot({parts[left][i]}, {parts[right][k]}{before})")
+            self.add(f"{total} += {found}")
 
     def _operand(self, expr: Expr, inner: Tile, stem: str) -> str:
         """A tile of an operand in its own dtype: zeros behind the end of the inner axis."""
