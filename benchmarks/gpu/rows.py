@@ -39,8 +39,7 @@ def rms_gradient(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     return result.to(x.dtype), (up * normal).sum(0).to(w.dtype)
 
 
-def layer_norm_gradient(g: Tensor, x: Tensor, w: Tensor, b: Tensor) -> Any:
-    _, mean, scale = torch.native_layer_norm(x, (x.shape[-1],), w, b, EPS)
+def layer_norm_gradient(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, w: Tensor, b: Tensor) -> Any:
     return aten.native_layer_norm_backward(g, x, (x.shape[-1],), mean, scale, w, b, [True, True, True])
 
 
@@ -59,12 +58,16 @@ def cases(width: int, rows: int, dtype: torch.dtype) -> list[Case]:
     def targets() -> Tensor:
         return torch.randint(0, width, (rows,), device="cuda")
 
+    def normalised() -> tuple[Tensor, ...]:
+        x = matrix()
+        return x, *torch.native_layer_norm(x, (width,), None, None, EPS)[1:]
+
     functions: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Tensor, ...]]]] = {
         "softmax": (lambda x: torch.softmax(x, -1), lambda: (matrix(),)),
         "softmax gradient": (lambda g, y: aten._softmax_backward_data(g, y, -1, y.dtype),
                              lambda: (matrix(), matrix().softmax(-1))),
         "layer norm": (lambda x, w, b: F.layer_norm(x, (width,), w, b, EPS), lambda: (matrix(), vector(), vector())),
-        "layer norm gradient": (layer_norm_gradient, lambda: (matrix(), matrix(), vector(), vector())),
+        "layer norm gradient": (layer_norm_gradient, lambda: (matrix(), *normalised(), vector(), vector())),
         "rms norm": (rms_norm, lambda: (matrix(), vector())),
         "rms norm gradient": (rms_gradient, lambda: (matrix(), matrix(), vector())),
         "cross entropy": (lambda x, t: F.cross_entropy(x, t, reduction="none"), lambda: (matrix(), targets())),

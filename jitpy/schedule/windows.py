@@ -34,6 +34,7 @@ class Windows:
     padding: tuple[int, int]
     sizes: tuple[Dim, Dim]
     counts: tuple[Dim, Dim]
+    dilation: tuple[int, int] = (1, 1)
 
     def start(self, axis: int, at: Index) -> Index:
         """The first position of window `at`, which padding may put outside."""
@@ -53,9 +54,16 @@ class Windows:
             return e.const(True, torch.bool)
         return _between(e, position, 0, self.sizes[axis])
 
+    def first_inside(self, e: Any, axis: int, at: Index) -> Expr:
+        """The first position of window `at` that is not in the padding in front."""
+        start, step = self.start(axis, at), self.dilation[axis]
+        behind = (start + -(-self.padding[axis] // step) * step) % step
+        return e.maximum(e.index(start), e.index(behind))
+
     def fits(self, axis: int) -> bool:
         """Whether the last window ends within the input (and its padding, `ceil_mode` apart)."""
-        last = (self.counts[axis] - 1) * self.stride[axis] + self.kernel[axis]
+        reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1
+        last = (self.counts[axis] - 1) * self.stride[axis] + reach
         size = self.sizes[axis]
         return type(last) is int and type(size) is int and last <= size + self.padding[axis]
 
@@ -79,12 +87,11 @@ def _windows(
     shape: Sequence[Dim], result: Sequence[Dim], kernel: Any, stride: Any, padding: Any, dilation: Any = 1
 ) -> Windows:
     kernel = _pair(kernel)
-    if _pair(dilation) != (1, 1):
-        raise NotCovered("dilated windows")
     if kernel[0] * kernel[1] > LARGEST:
         raise NotCovered("windows of so many elements")
     pace = _pair(stride) if type(stride) is int or len(stride) else kernel
-    return Windows(kernel, pace, _pair(padding), tuple(shape[-2:]), tuple(result[-2:]))  # type: ignore[arg-type]
+    return Windows(kernel, pace, _pair(padding), tuple(shape[-2:]), tuple(result[-2:]),  # type: ignore[arg-type]
+                   _pair(dilation))
 
 
 def _fold(
@@ -93,8 +100,8 @@ def _fold(
     """`step(row, column, inside)` for each position of the window at `index`, in order."""
     e = trace.e
     top, left = windows.start(0, index[-2]), windows.start(1, index[-1])
-    rows = [(top + k, windows.inside(e, 0, top + k)) for k in range(windows.kernel[0])]
-    columns = [(left + k, windows.inside(e, 1, left + k)) for k in range(windows.kernel[1])]
+    rows, columns = ([(place, windows.inside(e, axis, place)) for k in range(windows.kernel[axis])
+                      for place in (start + k * windows.dilation[axis],)] for axis, start in enumerate((top, left)))
     for row, in_row in rows:
         for column, in_column in columns:
             step(row, column, e.logical_and(in_row, in_column))
@@ -163,12 +170,10 @@ def max_pool(
             here = e.index(row * windows.sizes[1] + column)
             if value is None or place is None:
                 value = element
-                first = [e.index(windows.start(k, index[k - 2])) for k in (0, 1)]
-                if inside.op != "const":  # the first position that is inside
-                    first = [e.maximum(i, 0) for i in first]
+                place = here
+                if inside.op != "const":
+                    first = [windows.first_inside(e, k, index[k - 2]) for k in (0, 1)]
                     place = e.add(e.mul(first[0], e.size(windows.sizes[1])), first[1])
-                else:
-                    place = here
                 return
             larger, unknown = e.gt(element, value), e.isnan(element)
             value = e.where(unknown, element, e.where(larger, element, value))  # as `pick_max`, and why
@@ -204,6 +209,8 @@ def max_pool_backward(
 
         return low.scatter(shape, grad, grad.shape, target)
     windows = _windows(x.shape, grad.shape, kernel, stride, padding, dilation)
+    if windows.dilation != (1, 1):
+        raise NotCovered("dilated windows")
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         e = trace.e
