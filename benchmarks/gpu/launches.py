@@ -47,6 +47,8 @@ MORE = [
                   big(torch.float32, 768))),
     Case("bias gradient", lambda g, x: (F.gelu(x) * g).sum(0),
          lambda: (big(torch.bfloat16, 4096, 3072), big(torch.bfloat16, 4096, 3072))),
+    Case("wide layer norm", lambda x, w, b: F.layer_norm(x, (16384,), w, b),
+         lambda: (big(torch.bfloat16, 4096, 16384), big(torch.bfloat16, 16384), big(torch.bfloat16, 16384))),
     Case("columns of matrices", lambda x: x.sum(1), lambda: (big(torch.float32, 64, 4096, 4095),)),
     Case("even columns of matrices", lambda x: x.sum(1), lambda: (big(torch.float32, 64, 4096, 4096),)),
     Case("small column sum", lambda x: x.sum(0), lambda: (big(torch.bfloat16, 4096, 768),)),

@@ -32,8 +32,10 @@ CLUSTERED_ROW = CACHED_ROW
 #: Cost of what is computed for each element behind the last reduction (of a SiLU, say) from which a cluster is faster
 #: with rows of `HELD_ROW` bytes, too: the parts of four rows fill a multiprocessor, and compute in turn.
 COSTLY = 16
-#: Programs of a cluster that every GPU with clusters can run.
+#: Programs of a cluster that every GPU with clusters can run. Of longer rows each has more threads: 128 bytes of a row
+#: for each, up to what the largest program can hold.
 LARGEST_CLUSTER = 8
+THREADS_PART, LARGEST_PART = 128, 1 << 17
 #: Bytes between the row that a program holds and the one that it asks the second level cache for: half of what all
 #: programs hold at a time, which is under way to memory while they compute.
 FETCHED_AHEAD = 6 << 20
@@ -287,13 +289,14 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
     if type(length) is not int or any(type(a.size) is not int for a in kernel.parallel):
         return None
     bytes_ = _row_bytes(kernel)
-    cluster = power_of_two(-(-bytes_ // SHARED_PART))
-    if not 1 < cluster <= LARGEST_CLUSTER:
+    cluster = min(LARGEST_CLUSTER, power_of_two(-(-bytes_ // SHARED_PART)))
+    if cluster < 2 or bytes_ > LARGEST_CLUSTER * LARGEST_PART:
         return None
     costly = bytes_ == HELD_ROW and length > LONGEST_HELD and _cost_behind(kernel) >= COSTLY
     if bytes_ <= CLUSTERED_ROW and not costly:
         return None
-    for warps in (8, 4):
+    most = max(8, power_of_two(-(-bytes_ // (cluster * THREADS_PART * 32))))
+    for warps in (8, 4) if most == 8 else (most,):
         block = warps * 32 * 16 // widest(kernel)
         if length % (cluster * block) == 0:
             launch = _launch(kernel.parallel, 1, kernel.reduced, block, warps)
