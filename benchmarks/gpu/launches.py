@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from benchmarks.gpu.kernels import CASES, Case, big, copy_bandwidth, device_time, difference
+from benchmarks.gpu.kernels import CASES, Case, big, copy_bandwidth, device_time, distance
 from jitpy.backends.triton import maps, plan_graph, reductions
 from jitpy.backends.triton.tiles import Launch, Tile
 from jitpy.runtime.executable import make_executable
@@ -131,7 +131,7 @@ class Planned:
             try:
                 run = make_executable(plan)
                 found = run(*inputs)
-                wrong = difference(found if isinstance(expected, tuple) else found[0], expected)
+                wrong = distance(found if isinstance(expected, tuple) else found[0], expected)
                 launches = sum(isinstance(step, LaunchStep) for step in plan.steps)
                 del found
                 time = device_time(lambda run=run: run(*inputs)) * 1e3

@@ -46,10 +46,13 @@ _SHORT = (torch.bfloat16, torch.float16)
 # Products of float32 that are to be exact, by tensor cores in bfloat16: each operand is the sum of three such numbers,
 # and six of the nine products of these count. The library does not use these units. On an H100 the distance from
 # float64 of 4096^3 is 1.7e-7 (the library's 8.4e-7), of 1024 by 8192 by 8192 2.3e-7 (1.2e-6), for numbers from 0 to 1.
-#: Floating point operations a microsecond of the library.
-_EXACT_RATE = 51.5e6
-#: Rows and columns of a program's tile, and microseconds for each element of the inner axis, the chip being full.
-SPLIT_TILES = ((128, 128, 0.0475), (64, 128, 0.0285), (64, 64, 0.0165))
+#: Floating point operations a microsecond of the library, and microseconds until it is as fast.
+_EXACT_RATE, _EXACT_START = 51.5e6, 18.0
+#: Rows and columns of a program's tile, and microseconds for each element of the inner axis: for each program that a
+#: multiprocessor has, and once.
+SPLIT_TILES = ((128, 128, 0.0459, 0.005), (64, 128, 0.0242, 0.014), (64, 64, 0.0138, 0.0126))
+#: Floating point operations from which products are split. Smaller ones were not measured.
+_LEAST_EXACT = 1 << 31
 #: Multiprocessors of the GPU that these numbers are for.
 _PROCESSORS = 132
 #: Sizes from which products are split.
@@ -59,7 +62,8 @@ _LEAST_SIDE, _LEAST_INNER = 64, 32
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """`left[batch, rows, inner] @ right[batch, inner, columns]`. `inward`: the right operand (the
-    left one, if the right one has one column) has its inner axis side by side in memory."""
+    left one, if the right one has one column) has its inner axis side by side in memory. `aligned`: rows or columns of
+    both begin at multiples of 16 bytes."""
 
     batch: int
     rows: int
@@ -67,6 +71,7 @@ class Sizes:
     inner: int
     dtype: torch.dtype
     inward: bool
+    aligned: bool = True
 
     @property
     def is_row(self) -> bool:
@@ -94,8 +99,9 @@ class Sizes:
 
     def library(self) -> float:
         """Microseconds of the library's kernel."""
-        rate = _EXACT_RATE if self.is_split else _RATE
-        return max(self.operations / rate, self._moved()) + _START
+        if self.is_split:
+            return max(self.operations / _EXACT_RATE + _EXACT_START, self._moved() + _START)
+        return max(self.operations / _RATE, self._moved()) + _START
 
     def template(self) -> float:
         """Microseconds of the template's kernel."""
@@ -103,10 +109,10 @@ class Sizes:
             return max(min(self.split_time(*tile) for tile in SPLIT_TILES), self._moved()) + _START
         return self.library() * self._ratio()
 
-    def split_time(self, rows: int, columns: int, step: float) -> float:
+    def split_time(self, rows: int, columns: int, step: float, once: float) -> float:
         """Microseconds in which programs with tiles of this size compute."""
         programs = self.batch * -(-self.rows // rows) * -(-self.columns // columns)
-        return -(-programs // _PROCESSORS) * self.inner * step
+        return (-(-programs // _PROCESSORS) * step + once) * self.inner
 
     def _ratio(self) -> float:
         if self.is_row:
@@ -143,8 +149,9 @@ class Choice:
         if sizes.dtype not in _SHORT:
             if sizes.dtype is not torch.float32 or not _is_exact():
                 raise NotCovered("a product of this dtype")
-            if not self.always and not sizes.is_split and (
-                    sizes.batch == 1 or sizes.inner > 64 or sizes.inward or sizes.is_row):
+            pays = sizes.aligned and sizes.operations >= _LEAST_EXACT if sizes.is_split else \
+                sizes.batch > 1 and sizes.inner <= 64 and not sizes.inward and not sizes.is_row
+            if not self.always and not pays:
                 raise NotCovered("the library's product in float32 is faster")
         if not sizes.is_row and sizes.inner < _LEAST:
             raise NotCovered("a product with a short inner axis")
@@ -279,8 +286,9 @@ def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool
     if any(one.dtype is not left.dtype for one in (left, right)) or node.tensor.dtype is not left.dtype:
         raise NotCovered("a product of several dtypes")
     batch, rows, columns, inner = numbers
-    sizes = Sizes(1, batch * columns, rows, inner, left.dtype, inward) if turned else \
-        Sizes(batch, rows, columns, inner, left.dtype, inward)
+    aligned = all(_is_aligned(one.tensor) for one in node.input_nodes())
+    sizes = Sizes(1, batch * columns, rows, inner, left.dtype, inward, aligned) if turned else \
+        Sizes(batch, rows, columns, inner, left.dtype, inward, aligned)
     low.products.require(low._node or node, sizes)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
@@ -310,6 +318,13 @@ def _without_batch(low: Lowering, value: Value) -> Value:
 def _is_inward(left: TensorSpec, right: TensorSpec) -> bool:
     step = left.stride[-1] if same(right.shape[-1], 1) else right.stride[-2]
     return same(step, 1)
+
+
+def _is_aligned(spec: TensorSpec) -> bool:
+    """Whether rows begin at multiples of 16 bytes."""
+    unit = 16 // spec.dtype.itemsize
+    steps = [step for size, step in zip(spec.shape, spec.stride, strict=True) if not same(size, 1)]
+    return all(type(step) is int and (step in (0, 1) or step % unit == 0) for step in (*steps, spec.offset))
 
 
 def _refuse_factors(alpha: Any, beta: Any) -> None:

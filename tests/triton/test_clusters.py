@@ -43,6 +43,9 @@ CLUSTERED = [
     (Case("over_its_operand", lambda x: torch.softmax(x.cumsum(-1) / 99, -1), lambda: (randn(2, 32768),),
           units=200), 4),
     (Case("over_an_operand_of_rows", scaled_rows, lambda: (randn(5, 32768), randn(5)), units=50), 4),
+    (Case("longest_rows", lambda x: torch.softmax(x, -1), lambda: (randn(3, 131072),)), 8),
+    (Case("longest_rows_of_16_bits", lambda x: torch.native_layer_norm(x, (262144,), None, None, 1e-5),
+          lambda: (randn(2, 262144, dtype=BF16),)), 8),
     (Case("one_row", lambda x: x / x.std(), lambda: (randn(32768),), units=50), 4),
 ]
 IDS = [case.name for case, _ in CLUSTERED]
@@ -83,7 +86,20 @@ def test_rows_that_do_not_come_out_even_and_gpus_without_clusters(monkeypatch: p
 
     assert planned(8, 65536) == [1]
     monkeypatch.setattr(target, "has_clusters", lambda device: True)
-    assert [planned(8, n) for n in (65536, 65540, 1 << 18, 8192)] == [[8], [1], [1], [1]]
+    assert [planned(8, n) for n in (65536, 65540, 1 << 18, 1 << 19, 8192)] == [[8], [1], [8], [1], [1]]
+
+
+def test_long_rows_with_much_to_compute() -> None:
+    """Parts that fill half a multiprocessor are for light kernels: while one computes, nothing is read."""
+    def planned(fn: Callable[..., Tensor], *inputs: Tensor) -> list[int]:
+        return sizes(plan_graph(trace(fn, inputs)))
+
+    x = torch.empty(8, 1 << 18, device="meta")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(target, "has_clusters", lambda device: True)
+        assert planned(lambda x: torch.softmax(x, -1), x) == [8]
+        assert planned(lambda x, y: torch.softmax(x * y, -1), x[:, ::2].contiguous(), x[:, ::2].contiguous()) == [1]
+        assert planned(lambda x: F.silu(F.layer_norm(x, (1 << 18,))).exp(), x) == [1]
 
 
 def largest(fn: Callable[..., Tensor], *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> GpuKernel:

@@ -44,19 +44,6 @@ def test_threads_do_not_wait_for_each_other() -> None:
     assert "ld.global.L1::evict_first.L2::cache_hint.v4.b32" in first.assembly
 
 
-def test_columns_of_several_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs take neighbouring columns of one matrix, also where these do not come out even."""
-    monkeypatch.setattr(tiles, "LARGE", 1 << 10)
-    x = torch.randn(60, 100, 575)
-    plan = plan_graph(trace(lambda x: (x.sum(1), x.amax(1)), (x,)))
-    (kernel,) = (step.kernel for step in plan.steps if isinstance(step, LaunchStep))
-    assert "% 575" not in kernel.source
-    with config.patch(triton_on_cpu=True):
-        total, largest = PythonExecutable(plan)(x)
-    torch.testing.assert_close(total, x.sum(1), rtol=1e-4, atol=1e-4)
-    assert torch.equal(largest, x.amax(1))
-
-
 def test_windows_are_read_along_the_rows_that_they_lie_in() -> None:
     """Elements of windows that share a cache line belong to one program, not those of other images."""
     x = torch.empty(128, 8, 64, 64, device="meta")

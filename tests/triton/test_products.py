@@ -187,6 +187,10 @@ def test_split_where_it_pays() -> None:
     assert styles((256, 8192), (8192, 256)) == []  # too few tiles
     assert styles((16, 4096), (4096, 4096)) == []
     assert styles((4096, 16), (16, 4096)) == []
+    assert styles((4096, 4095), (4095, 4096)) == []  # rows begin anywhere
+    assert styles((512, 4096), (4096, 1024)) == []
+    assert styles((1024, 1024), (1024, 1024)) == ["product"]
+    assert styles((1023, 8192), (8192, 8192)) == ["product"]
 
 
 @pytest.mark.parametrize("products", [1, 2])

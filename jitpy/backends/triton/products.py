@@ -52,7 +52,7 @@ _MANY = (
 _SMALL = (Blocks(128, 64, 64, 4, 2), Blocks(64, 64, 64, 4, 2))
 #: Products of float32 that are split: the tiles of `SPLIT_TILES`.
 _SPLIT = tuple(Blocks(rows, columns, 32, warps, stages)
-               for (rows, columns, _), warps, stages in zip(SPLIT_TILES, (8, 4, 4), (3, 3, 4), strict=True))
+               for (rows, columns, *_), warps, stages in zip(SPLIT_TILES, (8, 4, 4), (3, 3, 4), strict=True))
 _FLOAT32 = (Blocks(64, 64, 32, 4, 2), Blocks(32, 32, 32, 4, 2), Blocks(16, 32, 64, 4, 3))
 
 

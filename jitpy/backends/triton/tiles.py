@@ -32,6 +32,8 @@ CLUSTERED_ROW = CACHED_ROW
 #: Cost of what is computed for each element behind the last reduction (of a SiLU, say) from which a cluster is faster
 #: with rows of `HELD_ROW` bytes, too: the parts of four rows fill a multiprocessor, and compute in turn.
 COSTLY = 16
+#: The same from which parts larger than `SHARED_PART` are slower than walking the row twice.
+LIGHT = 8
 #: Programs of a cluster that every GPU with clusters can run. Of longer rows each has more threads: 128 bytes of a row
 #: for each, up to what the largest program can hold.
 LARGEST_CLUSTER = 8
@@ -269,18 +271,7 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
         launch.splits = _splits(kernel, launch, count)
     if launch.splits == 1:
         launch.groups = 1
-        if not rows and stages == 1:
-            launch.tiles = _neighbours(kernel, launch.tiles[0])
     return launch
-
-
-def _neighbours(kernel: Kernel, x: Tile) -> list[Tile]:
-    """The tiles of programs that take columns of one matrix each, where there are several whose columns do not come
-    out even: so what a program reads lies together."""
-    *outer, last = kernel.parallel
-    if outer and type(last.size) is int and last.size % x.block and last.size >= 8 * x.block:
-        return [Tile("z", outer, 1), Tile("x", [last], x.block)]
-    return [x]
 
 
 def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
@@ -295,6 +286,8 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
     costly = bytes_ == HELD_ROW and length > LONGEST_HELD and _cost_behind(kernel) >= COSTLY
     if bytes_ <= CLUSTERED_ROW and not costly:
         return None
+    if bytes_ > LARGEST_CLUSTER * SHARED_PART and not _is_light(kernel):
+        return None
     most = max(8, power_of_two(-(-bytes_ // (cluster * THREADS_PART * 32))))
     for warps in (8, 4) if most == 8 else (most,):
         block = warps * 32 * 16 // widest(kernel)
@@ -304,6 +297,14 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
             launch.fetched = FETCHED_AHEAD // bytes_
             return launch
     return None
+
+
+def _is_light(kernel: Kernel) -> bool:
+    """Whether programs that have a multiprocessor to themselves, or half of it, compute for a short time only while
+    nothing is read. With rows of 262,144 softmax, norms and softmax's gradient gain; those of norms and losses lose."""
+    points, stages = kernel.hint(kernel.points), max(kernel.stage.values(), default=0)
+    operands = sum(2 * kernel.hint(value.numel) >= points for value in kernel.reads)
+    return _cost_behind(kernel) < LIGHT and (operands < 2 or stages < 2)
 
 
 def _cost_behind(kernel: Kernel) -> int:
