@@ -200,7 +200,7 @@ class Choice:
 
     def _objection(self, kernel: Kernel, products: list[Product], read: set[Value]) -> str:
         """Why the library is to compute a kernel's products; '' where the kernel is better."""
-        if any(isinstance(value, Product) for value in kernel.writes):
+        if any(isinstance(value, Product) and value.sizes.dtype in _SHORT for value in kernel.writes):
             return "its sums would be written down in 32 bits"
         if kernel.style == "product" and axes_of(kernel) is None:
             return "its operands do not lie along its axes"

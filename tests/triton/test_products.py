@@ -176,6 +176,18 @@ def test_split_products_of_special_numbers() -> None:
     assert torch.equal(found[expected.isinf()], expected[expected.isinf()])
 
 
+def test_sums_that_another_kernel_rounds() -> None:
+    """Windows of a product in float32: a kernel of their own reads the sums, and adds the bias."""
+    def fn(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.avg_pool1d(torch.addmm(b, x, w).unsqueeze(1), 8).squeeze(1).sigmoid()
+
+    inputs = randn(64, 96), randn(96, 64), randn(64)
+    plan = plan_graph(trace(fn, inputs), products="all")
+    assert plan.notes is not None and not plan.notes.eager
+    assert [kernel.style for kernel in plan.notes.kernels] == ["product", "map"]
+    compare(run(plan, inputs), fn, inputs)
+
+
 def test_split_where_it_pays() -> None:
     def styles(*shapes: tuple[int, ...]) -> list[str]:
         plan = plan_graph(trace(mm, tuple(torch.empty(shape) for shape in shapes)), products="some")
