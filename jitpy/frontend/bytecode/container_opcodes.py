@@ -248,11 +248,7 @@ def _convert(interp: Interpreter, value: Value, kind: int) -> Value:
     if kind == 2:
         return interp.finish_sync(functions.builtin_repr(interp, [value], {}))
     if kind == 3:
-        shown = functions.formatting_constant(interp, value)
-        try:
-            return const(ascii(shown))
-        except Exception as error:
-            raise interp.raise_real(error) from None
+        return value.shown_as_constant(interp, ascii)
     return value
 
 

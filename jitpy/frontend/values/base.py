@@ -139,6 +139,10 @@ class Interpreter(Protocol):
     def raise_real(self, error: BaseException) -> Exception: ...
 
 
+#: makes the text of a part: `show(part, str or repr)`, a Value or PUSHED
+Show = Callable[["Value", Any], Any]
+
+
 class Value:
     """Base of all values."""
 
@@ -164,6 +168,24 @@ class Value:
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         """The iterator that the type's own C code makes for `iter` or `reversed`; None where that is not known."""
         return None
+
+    # texts
+
+    def formatted(self, interp: Interpreter) -> Any:
+        """The real object that `format` gets, where it is made of constants."""
+        return interp.constant_of(self)
+
+    def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
+        """`str` or `repr` (`function`) by the type's own C code, which `found` is."""
+        raise unsupported(self, f"{function.__name__}()")
+
+    def shown_as_constant(self, interp: Interpreter, function: Callable[[Any], str]) -> Any:
+        """The text of a value that is made of constants."""
+        real = self.formatted(interp)
+        try:
+            return interp.context.const_object(function(real))
+        except Exception as error:
+            raise interp.raise_real(error) from None
 
     # copies
 

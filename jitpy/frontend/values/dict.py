@@ -8,7 +8,7 @@ from typing import Any
 
 from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import Source, StepSource
-from .base import DELETED, Interpreter, Missing, TraceContext, Value
+from .base import DELETED, Interpreter, Missing, Show, TraceContext, Value
 from .instance import ObjectValue
 from .iterator import Exhausted, IteratorValue
 from .tuple import TupleValue
@@ -57,6 +57,9 @@ class DictValue(ObjectValue):
         if isinstance(self.source, StepSource) and self.source.kind == "dict":
             return "attributes", self.owner
         return super().place()
+
+    def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
+        return self.shown_as_constant(interp, function)
 
     def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
         kinds = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)

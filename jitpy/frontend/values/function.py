@@ -88,6 +88,9 @@ class FunctionValue(Value):
         self.doc: Value | None = None  # where another one was given than the code has
         self.module: str | None = None
 
+    def formatted(self, interp: Interpreter) -> Any:
+        raise unsupported(self, "formatting")
+
     def children(self) -> Iterable[Any]:
         return (self.attrs, self.annotations, self.doc, *(self.closure or ()), *(self.defaults or ()),
                 *(self.kwdefaults or {}).values())

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..guards.source import Source
 from .attribute_rules import RULES
-from .base import Interpreter, Missing, Value
+from .base import Interpreter, Missing, Show, Value
 
 
 class ObjectValue(Value):
@@ -91,6 +91,9 @@ class BoxedValue(ObjectValue):
 
     def c_attribute(self, interp: Interpreter, name: str) -> Value:
         return interp.getattr_of_c(self.plain, name)  # `real` and its like
+
+    def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
+        return show(self.plain, function)
 
     def children(self) -> Iterable[Any]:
         return self.plain, *super().children()

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source
-from .base import Interpreter, Value
+from .base import Interpreter, Show, Value
+from .constant import ConstValue
 from .instance import ModelledValue, ObjectValue
 from .iterators import ListIterator, ReverseIterator
+from .tuple import shown_by_parts
 
 
 class ListValue(ObjectValue):
@@ -47,6 +49,11 @@ class ListValue(ObjectValue):
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         return ReverseIterator(self, type(reversed([]))) if backwards else ListIterator(self)
+
+    def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
+        value = ListValue(self.items) if found is list.__repr__ else self
+        text = shown_by_parts(interp, value, show) if value.cls is list else None
+        return value.shown_as_constant(interp, function) if text is None else ConstValue(text)
 
     def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
         if self.cls is not list:

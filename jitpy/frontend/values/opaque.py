@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ..guards.source import Source, constant, instance_dict
+from .array import is_number
 from .attribute_rules import rule_of
-from .base import Interpreter, TraceContext, Value, unsupported
+from .base import Interpreter, Show, TraceContext, Value, unsupported
 from .wrapping import wraps
 
 #: C types whose instances do not change, and others of which derived classes may
@@ -45,6 +46,16 @@ class PyValue(Value):
     @property
     def is_atomic(self) -> bool:  # type: ignore[override]
         return isinstance(self.obj, (type, enum.Enum, types.BuiltinFunctionType))
+
+    def formatted(self, interp: Interpreter) -> Any:
+        if is_number(self.obj):
+            return interp.context.pin(self)
+        if not isinstance(self.obj, (type, enum.Enum)):
+            raise unsupported(self, "formatting")
+        return interp.constant_of(self)
+
+    def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
+        return self.shown_as_constant(interp, function)
 
     @property
     def called(self) -> Any:

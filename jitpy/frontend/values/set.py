@@ -7,7 +7,8 @@ from typing import Any
 
 from ..breaks import GraphBreak
 from ..guards.source import Source
-from .base import Interpreter, Value
+from .base import Interpreter, Show, Value
+from .constant import CONST_TYPES, const
 from .instance import ObjectValue
 from .iterators import SequenceIterator
 
@@ -56,6 +57,17 @@ class SetValue(ObjectValue):
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         return None if backwards else SequenceIterator(self.ordered(), type(iter(set())), guarded=self)
 
+    def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
+        if self.real is not None and not self.log and all(type(item) in CONST_TYPES for item in self.real):
+            text = function(self.real)  # in an order that only the real set has
+            interp.context.guard(self.source, "python", ShownAs(function, text))
+            return const(text)
+        if self.source is not None or found not in (set.__repr__, frozenset.__repr__):
+            return super().shown(interp, function, found, show)
+        items = ", ".join(repr(interp.constant_of(self.items[key])) for key in self.mirror)
+        listed = f"{{{items}}}" if items else ""
+        return const(listed if items and self.cls is set else f"{self.cls.__name__}({listed})")
+
     def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
         if self.cls not in (set, frozenset):
             return None
@@ -85,3 +97,14 @@ class SetValue(ObjectValue):
             mirror = self._mirror = set(self.real)
             self.exact = set.__sizeof__(mirror) == set.__sizeof__(self.real) and list(mirror) == list(self.real)
         return self.mirror
+
+
+class ShownAs:
+    """Guard predicate: an object has this text."""
+
+    def __init__(self, function: Any, text: str) -> None:
+        self.function = function
+        self.text = text
+
+    def __call__(self, obj: Any) -> bool:
+        return self.function(obj) == self.text

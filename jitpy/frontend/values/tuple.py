@@ -9,9 +9,30 @@ from typing import Any
 import torch
 
 from ..guards.source import Source
-from .base import Interpreter, Value
+from .base import Interpreter, Show, Value
+from .constant import ConstValue
 from .instance import ObjectValue
 from .iterators import ReverseIterator, SequenceIterator
+
+
+def shown_by_parts(interp: Interpreter, value: Any, show: Show, depth: int = 0) -> str | None:
+    """`repr` of a list or tuple with instances in it; None where there are none, or where it is not known."""
+    items = [interp.context.force(item) for item in value.items]
+    if depth > 8 or not any(isinstance(item, ObjectValue) for item in items):
+        return None
+    parts = []
+    for item in items:
+        is_nested = isinstance(item, ObjectValue) and item.cls in (tuple, list)
+        text = shown_by_parts(interp, item, show, depth + 1) if is_nested else None
+        if text is None:
+            shown = interp.finish_sync(show(item, repr))
+            if not isinstance(shown, ConstValue):
+                return None
+            text = shown.value
+        parts.append(text)
+    if value.cls is list:
+        return f"[{', '.join(parts)}]"
+    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
 
 class TupleValue(ObjectValue):
@@ -40,6 +61,11 @@ class TupleValue(ObjectValue):
 
     def place(self) -> Any:
         return None
+
+    def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
+        value = TupleValue(self.items) if found is tuple.__repr__ else self
+        text = shown_by_parts(interp, value, show) if value.cls is tuple else None
+        return value.shown_as_constant(interp, function) if text is None else ConstValue(text)
 
     def deep_copied(self, interp: Interpreter, memo: dict[int, Value], copy: Callable[[Any], Value]) -> Value | None:
         if self.cls is not tuple and not hasattr(self.cls, "_fields") or \

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import enum
 import functools
 import math
 import operator
@@ -35,7 +34,6 @@ from ...interpreter.operators import (
 )
 from ...polyfills import ORIGINALS, builtins_, construct
 from ...values import (
-    CONST_TYPES,
     FALSE,
     NONE,
     ArrayValue,
@@ -57,14 +55,13 @@ from ...values import (
     TupleValue,
     Value,
     const,
-    is_number,
     type_name,
     unsupported,
 )
 from .generators import resume_sync
 from .iteration import get_iter, next_sync
 from .plain_parts import plain_part, whole_plain_part
-from .symbolic_text import TextValue, is_made_of_numbers, text
+from .symbolic_text import is_made_of_numbers, text
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -486,21 +483,12 @@ def builtin_next(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 # -- text ---------------------------------------------------------------------------------------------------
 
 
-def formatting_constant(interp: Interpreter, value: Value) -> Any:
-    """The real object to format, where it is made of constants."""
-    if isinstance(value, PyValue) and is_number(value.obj):
-        return interp.context.pin(value)
-    if isinstance(value, (PyValue, FunctionValue)) and not isinstance(getattr(value, "obj", None), (type, enum.Enum)):
-        raise unsupported(value, "formatting")
-    return interp.constant_of(value)
-
-
 def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
     """`str(value)` or `repr(value)`."""
     if isinstance(value, ConstValue):
         return fold(interp, function, [value], {})
     if is_made_of_numbers(value):
-        return value if function is str and isinstance(value, TextValue) else text(interp, function, value)
+        return value if function is str and value.cls is str else text(interp, function, value)
     name = "__str__" if function is str else "__repr__"
     found = interp.context.class_lookup(value.cls, name)
     if found is object.__str__:
@@ -511,63 +499,7 @@ def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
         from .type_calls import exception_text
 
         return exception_text(interp, value, function)
-    if isinstance(value, BoxedValue):
-        return to_str(interp, value.plain, function)
-    if isinstance(value, TupleValue) and found is tuple.__repr__:
-        value = TupleValue(value.items)
-    if isinstance(value, ListValue) and found is list.__repr__:
-        value = ListValue(value.items)
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        listed = _shown_by_parts(interp, value)
-        if listed is not None:
-            return const(listed)
-    if isinstance(value, (TupleValue, ListValue, DictValue, SymValue, PyValue)):
-        shown = formatting_constant(interp, value)
-        try:
-            return const(function(shown))
-        except Exception as error:
-            raise interp.raise_real(error) from None
-    if isinstance(value, SetValue) and value.real is not None and not value.log and \
-            all(type(item) in CONST_TYPES for item in value.real):
-        shown = function(value.real)  # in an order that only the real set has
-        interp.context.guard(value.source, "python", _ShownAs(function, shown))
-        return const(shown)
-    if isinstance(value, SetValue) and value.source is None and found in (set.__repr__, frozenset.__repr__):
-        items = ", ".join(repr(interp.constant_of(value.items[key])) for key in value.mirror)
-        listed = f"{{{items}}}" if items else ""
-        return const(listed if items and value.cls is set else f"{value.cls.__name__}({listed})")
-    raise unsupported(value, f"{function.__name__}()")
-
-
-def _shown_by_parts(interp: Interpreter, value: TupleValue | ListValue, depth: int = 0) -> str | None:
-    """`repr` of a list or tuple with instances in it; None where there are none, or where it is not known."""
-    items = [interp.context.force(item) for item in value.items]
-    nested = [item for item in items if isinstance(item, (TupleValue, ListValue)) and item.cls in (tuple, list)]
-    if depth > 8 or not nested and not any(isinstance(item, ObjectValue) for item in items):
-        return None
-    parts = []
-    for item in items:
-        shown: Value | str | None = _shown_by_parts(interp, item, depth + 1) if item in nested else None  # type: ignore
-        if shown is None:
-            shown = interp.finish_sync(to_str(interp, item, repr))
-            if not isinstance(shown, ConstValue):
-                return None
-            shown = shown.value
-        parts.append(shown)
-    if value.cls is list:
-        return f"[{', '.join(parts)}]"
-    return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
-
-
-class _ShownAs:
-    """Guard predicate: an object has this text."""
-
-    def __init__(self, function: Any, text: str) -> None:
-        self.function = function
-        self.text = text
-
-    def __call__(self, obj: Any) -> bool:
-        return self.function(obj) == self.text
+    return value.shown(interp, function, found, lambda part, how: to_str(interp, part, how))
 
 
 @builtin(str)
@@ -595,7 +527,7 @@ def builtin_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value, spec = plain_part(interp, args[0], "__format__"), whole_plain_part(interp, spec)
     if is_made_of_numbers(value) or is_made_of_numbers(spec):
         return text(interp, format, value, spec)
-    formatted, how = formatting_constant(interp, value), interp.constant_of(spec)
+    formatted, how = value.formatted(interp), interp.constant_of(spec)
     try:
         return const(format(formatted, how))
     except Exception as error:

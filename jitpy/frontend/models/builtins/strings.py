@@ -40,7 +40,6 @@ def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(str.format)
 def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from .builtin_functions import formatting_constant
 
     if isinstance(args[0], BoxedValue):
         plain = known_text(interp, args[0].plain)
@@ -49,9 +48,9 @@ def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         args = [plain, *args[1:]]
     if any(map(is_made_of_numbers, (*args, *kwargs.values()))):
         return text(interp, formatted(tuple(kwargs)), *args, *kwargs.values())
-    template, *rest = (formatting_constant(interp, a) for a in args)
+    template, *rest = (a.formatted(interp) for a in args)
     try:
-        return const(template.format(*rest, **{k: formatting_constant(interp, v) for k, v in kwargs.items()}))
+        return const(template.format(*rest, **{k: v.formatted(interp) for k, v in kwargs.items()}))
     except Exception as error:
         raise interp.raise_real(error) from None
 
