@@ -32,8 +32,9 @@ from .frontend.bytecode.code import CodeTable, all_positional, has_own_builtins,
 from .frontend.bytecode.resume_codes import is_resume_code, origin_code
 from .frontend.codegen.frame_code import Unreconstructable
 from .frontend.codegen.frames import FrameCodegen
+from .frontend.codegen.loop_bodies import with_compiled_bodies
 from .frontend.codegen.plain_loops import PlainLoops
-from .frontend.codegen.resume import LoopExit, ResumePoint, resume_code
+from .frontend.codegen.resume import LoopExit, ResumePoint, resume_code, start_in
 from .frontend.guards.observations import Observations
 from .frontend.guards.source import LocalSource
 from .frontend.interpreter.frame import Frame
@@ -498,15 +499,21 @@ class Engine:
         if found is None:
             leaves = point.until is not None and point.until >= 0
             code = resume_code(point, globals_by_id, LoopExit(point, self.resume, globals_by_id) if leaves else None)
-            frame_policy.own(code, self)
             space = globals_by_id[point.globals_id]
-            found = make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
-                                    on_miss=self.on_miss, native=None if config.native else False)
+            if not captured and point.until is None:
+                code = with_compiled_bodies(code, start_in(code), frozenset(point.locals),
+                                            lambda body: self._continuation(body, space))
+            found = self._continuation(code, space)
             if not captured:
-                frame_policy.own(code, self)
                 found.run_original_always = True
             self._resumes[key] = found
         return found
+
+    def _continuation(self, code: types.CodeType, space: dict[str, Any]) -> Any:
+        """The dispatcher of a part of a function: `(closure, *values)`."""
+        frame_policy.own(code, self)
+        return make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
+                               on_miss=self.on_miss, native=None if config.native else False)
 
     def release(self) -> None:
         """The function that the engine served is gone."""

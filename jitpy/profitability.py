@@ -18,6 +18,7 @@ from typing import Any
 
 from . import config
 from .frontend.bytecode.resume_codes import origin_code
+from .frontend.codegen.loop_bodies import owner_of
 from .ir import Graph, ScalarSpec, TensorSpec
 from .ir.graph import GETITEM
 
@@ -94,9 +95,13 @@ class Reviews:
 
 
 def function_of(dispatchers: Iterable[Any], code: types.CodeType) -> list[Any]:
-    """The dispatchers of the function to which code belongs: its own, and those of its resume functions."""
-    origin = origin_code(code)
-    return [one for one in dispatchers if origin_code(one.code) is origin]
+    """The dispatchers of the function to which code belongs: its own, those of its resume functions and loops."""
+    origin = _origin(code)
+    return [one for one in dispatchers if _origin(one.code) is origin]
+
+
+def _origin(code: types.CodeType) -> types.CodeType:
+    return origin_code(owner_of(origin_code(code)))
 
 
 def balance(dispatchers: Iterable[Any]) -> float:

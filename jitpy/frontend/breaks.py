@@ -73,7 +73,7 @@ _reason("finalizer", "An object whose end is noticed",
         "When the last reference to it goes, code of the program runs: `__del__`, or the rest of a generator that is "
         "left half-way. Or a weak reference is asked that may tell. Only real frames drop their objects when Python "
         "would, so the rest of the running functions is plain Python. Functions that they call are captured by "
-        "themselves.",
+        "themselves, and so are bodies of `for` loops, such as those under tqdm.",
         "Make the object outside the jitted function, or close it (with statement, close()) where its work is done.")
 _reason("async", "Coroutine or async generator", "Asynchronous code runs as plain Python.",
         "Jit the synchronous functions that it calls.")

@@ -232,6 +232,14 @@ def start_of(code: types.CodeType) -> tuple[types.CodeType, int] | None:
     return point.code, point.index
 
 
+def start_in(code: types.CodeType) -> int:
+    """The instruction of a resume function where it goes on: its prologue ends in a jump there."""
+    found = origins.get(code)
+    assert found is not None
+    first = next(index for index, place in enumerate(found[1]) if place != -1)
+    return view_of(code).instructions[first - 1].target
+
+
 def raises_instead(code: types.CodeType) -> Callable[..., Any] | None:
     """For a resume function that goes on inside a `with` or a `try`: `raises(globals, cells, arguments, error)` calls
     its sibling that raises an exception there, so that these blocks see it. None for other code."""
@@ -402,7 +410,7 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
             if item.name == "MAKE_CELL" and index > _first_resume(view):
                 raise Resumable("cells made inside a comprehension")
             item = Instr("NOP", lineno=item.lineno)
-        parts = _single(item)
+        parts = single(item)
         out += parts
         places += [index] + [-1] * (len(parts) - 1)  # nothing goes wrong in a second part
         if index == at and point.inner is not None:
@@ -435,7 +443,7 @@ def _first_resume(view: CodeView) -> int:
     return 0
 
 
-def _single(item: Instr) -> list[Instr]:
+def single(item: Instr) -> list[Instr]:
     """An instruction as it is, combined ones (3.13) in their two parts: these hold small numbers of variables only, and
     variables have other numbers here. They name cells of the function as they name its locals."""
     if type(item.arg) is not tuple or not item.name.endswith("_FAST"):
