@@ -15,7 +15,6 @@ from ..models.builtins import (
 from ..models.builtins import (
     instance_checks,
 )
-from ..models.builtins.growing import change_list
 from ..models.builtins.iteration import each, is_iterable
 from ..models.builtins.mapping_methods import dict_update
 from ..models.builtins.sequence_methods import list_extend
@@ -60,7 +59,7 @@ def _build_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     parts = frame.popn(2 * ins.arg)
     made = DictValue()
     for key, value in zip(parts[::2], parts[1::2], strict=True):
-        interp.context.dict_set(made, interp.key_of(key), value, key)
+        interp.context.dict_set(made, key.key(interp), value, key)
     frame.stack.append(made)
 
 
@@ -71,7 +70,7 @@ def _build_const_key_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     values = frame.popn(ins.arg)
     made = DictValue()
     for key, value in zip(keys.items, values, strict=True):
-        interp.context.dict_set(made, interp.key_of(key), value, key)
+        interp.context.dict_set(made, key.key(interp), value, key)
     frame.stack.append(made)
 
 
@@ -92,7 +91,7 @@ def _list_append(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, ListValue)
-    change_list(interp.context, target, "append", value)
+    target.change(interp.context, "append", value)
 
 
 @opcode("SET_ADD")
@@ -109,7 +108,7 @@ def _map_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     key = frame.stack.pop()
     target = frame.stack[-ins.arg]
     _need(target, DictValue)
-    interp.context.dict_set(target, interp.key_of(key), value, key)
+    interp.context.dict_set(target, key.key(interp), value, key)
 
 
 @opcode("LIST_EXTEND")
@@ -310,7 +309,7 @@ def _match_keys(interp: Interpreter, frame: Frame, ins: Any) -> None:
         raise GraphBreak("unsupported_value", "a mapping pattern")
     found: list[Any] = []
     for key in keys.items:
-        value = interp.context.dict_get(subject, interp.key_of(key))
+        value = interp.context.dict_get(subject, key.key(interp))
         if value is None:
             frame.stack.append(NONE)
             return
@@ -330,7 +329,7 @@ def _match_args(interp: Interpreter, cls: PyValue) -> list[str]:
     for name in names:
         if name.cls is not str:
             raise interp.throw(TypeError, f"__match_args__ elements must be strings (got {name.cls.__name__})")
-    return [interp.constant_of(name) for name in names]
+    return [name.constant(interp) for name in names]
 
 
 def _check_positional(interp: Interpreter, cls: type, allowed: int, given: int) -> None:

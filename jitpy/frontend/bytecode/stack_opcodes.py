@@ -474,7 +474,7 @@ def _import_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
         module = interp.context.imported(name.partition(".")[0])
     if module is None:
         raise GraphBreak("import", name)
-    if any(part != "*" and not hasattr(sys.modules[name], part) for part in interp.constant_of(fromlist) or ()):
+    if any(part != "*" and not hasattr(sys.modules[name], part) for part in fromlist.constant(interp) or ()):
         raise GraphBreak("import", name)  # of submodules, which this instruction imports and the next one takes
     del frame.stack[-2:]
     frame.stack.append(module)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from ..models.builtins.symbolic_text import TextValue
 from ..polyfills import ORIGINALS
 from ..values import (
     BoxedValue,
@@ -34,6 +33,7 @@ from ..values import (
     SuperValue,
     SymValue,
     TensorValue,
+    TextValue,
     TupleValue,
     Value,
 )

@@ -28,15 +28,13 @@ from ..capture.graph_builder import (
     UserError,
 )
 from ..capture.graph_effects import may_handle
-from ..capture.known_numbers import pin, pinned_arguments
-from ..capture.tensor_flags import count_of
+from ..capture.known_numbers import pinned_arguments
 from ..capture.torch_calls.tensor_calls import is_user_op, writes
 from ..guards.guard_set import MISSING
-from ..models.builtins.plain_parts import PLAIN_TYPES, is_boxed, whole_plain_part
 from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, is_polyfill
 from ..values import (
     CONST_TYPES,
-    ArrayValue,
+    PLAIN_TYPES,
     BoxedValue,
     ConstValue,
     DictValue,
@@ -45,17 +43,15 @@ from ..values import (
     Interpreter,
     ListValue,
     MethodValue,
+    NumpyNumberValue,
     ObjectValue,
     PyValue,
-    RangeValue,
     ScalarValue,
-    SliceValue,
+    SequenceValue,
     SymValue,
     TensorValue,
     TupleValue,
     Value,
-    is_array,
-    is_number,
     type_name,
     unsupported,
 )
@@ -63,37 +59,6 @@ from .callees import builtin, class_model_of, code_model_of, families_of
 from .frame import PUSHED, Frame
 
 # -- payloads -----------------------------------------------------------------------------------------------
-
-
-def to_payload(interp: Interpreter, value: Any) -> Any:
-    """The argument that the graph builder takes for a Value."""
-    if isinstance(value, BoxedValue):
-        no_torch_function(interp, value)
-        value = value.plain
-    if isinstance(value, ConstValue):
-        return value.value
-    if isinstance(value, (TensorValue, ScalarValue)):
-        return value.traced
-    if isinstance(value, SymValue):
-        return value.expr
-    if isinstance(value, TupleValue):
-        items = tuple(to_payload(interp, interp.context.force(v)) for v in value.items)
-        return value.cls(*items) if hasattr(value.cls, "_fields") else items
-    if isinstance(value, ListValue):
-        return [to_payload(interp, interp.context.force(v)) for v in value.items]
-    if isinstance(value, DictValue):
-        return {k: to_payload(interp, v) for k, v in interp.context.plain_items(value)}
-    if isinstance(value, SliceValue):
-        return slice(*(to_payload(interp, v) for v in (value.start, value.stop, value.step)))
-    if isinstance(value, RangeValue):
-        return [to_payload(interp, v) for v in range_items(interp, value)]
-    if isinstance(value, PyValue):
-        return _opaque_payload(interp, value)
-    if isinstance(value, ObjectValue) and value.real is not None and isinstance(value.real, torch.Generator):
-        raise GraphBreak("rng_state", "a torch.Generator")
-    if isinstance(value, ArrayValue):
-        raise GraphBreak("unsupported_value", f"a numpy {value.cls.__name__} in a torch operation")
-    raise unsupported(value, "a torch operation")
 
 
 def beside_tensor(interp: Interpreter, a: Value, b: Value, names: tuple[str, ...]) -> None:
@@ -118,19 +83,6 @@ def no_torch_function(interp: Interpreter, value: Value) -> None:
     if isinstance(value, (BoxedValue, ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
             interp.context.class_lookup(value.cls, "__torch_function__") is not MISSING:
         raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
-
-
-def _opaque_payload(interp: Interpreter, value: PyValue) -> Any:
-    """An object that tracing knows by identity only, for a torch call: what it holds must not change."""
-    obj = value.obj
-    if isinstance(obj, torch.Tensor):
-        raise GraphBreak("unsupported_tensor", type(obj).__name__)
-    if is_number(obj) and obj.dtype.kind != "b":
-        return interp.context.pin(value).item()
-    if is_number(obj) or is_array(obj):
-        raise GraphBreak("unsupported_value", f"a numpy {type(obj).__name__} in a torch operation")
-    no_torch_function(interp, value)
-    return interp.context.pin(value)
 
 
 def number_value(payload: Any) -> Value:
@@ -213,8 +165,8 @@ def record(interp: Interpreter, fn: Any, args: list[Value], kwargs: dict[str, Va
     if fn is torch.Tensor.new and len(args) == 2 and args[1].cls is torch.Size:
         fn = torch.Tensor.new_empty  # a torch.Size is a shape, any other sequence the data; payloads do not tell them
     with recording(interp, getattr(fn, "__name__", str(fn))):
-        payload = _recorded(interp, fn, tuple(to_payload(interp, a) for a in args),
-                            {k: to_payload(interp, v) for k, v in kwargs.items()})
+        payload = _recorded(interp, fn, tuple(a.payload(interp) for a in args),
+                            {k: v.payload(interp) for k, v in kwargs.items()})
     if fn in _RETURNS_SIZE and type(payload) is tuple:
         payload = SizePayload(payload)
     if payload is None and fn in _RETURNS_LIST:
@@ -236,9 +188,9 @@ _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scal
 
 def _holds_number(interp: Interpreter, value: Value) -> bool:
     """Whether a numpy number is among the items of nested lists."""
-    if isinstance(value, (ListValue, TupleValue)):
+    if isinstance(value, SequenceValue):
         return any(_holds_number(interp, interp.context.force(item)) for item in value.items)
-    return isinstance(value, PyValue) and is_number(value.obj)
+    return isinstance(value, NumpyNumberValue)
 
 
 def _in_try(interp: Interpreter) -> bool:
@@ -308,9 +260,9 @@ def _plain_sequence(value: Value) -> Value:
 def call_object(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
     """Call a C function, a method descriptor, a class, or an opaque callable; `fn` is its Value."""
     if args and isinstance(obj, _C_METHODS):
-        if obj.__objclass__ in PLAIN_TYPES and any(map(is_boxed, args)):
+        if obj.__objclass__ in PLAIN_TYPES and any(arg.is_boxed for arg in args):
             if obj.__name__ not in _LOOKS_AT_CLASSES:
-                args = [whole_plain_part(interp, arg) for arg in args]
+                args = [arg.whole_plain_part(interp) for arg in args]
         elif obj.__objclass__ in (list, tuple) and obj.__name__ in _READS_ITEMS:
             rest = args[1:]
             args = [_plain_sequence(args[0]), *(map(_plain_sequence, rest) if obj.__name__ in _OF_TWO else rest)]
@@ -517,34 +469,12 @@ def bad_arguments(interp: Interpreter, fn: FunctionValue, args: list[Value], kwa
     return GraphBreak("unsupported_call", f"arguments of {fn.describe()}")
 
 
-def range_items(interp: Interpreter, value: RangeValue) -> list[Value]:
-    """The elements of a range; symbolic bounds are specialised to their values."""
-    bounds = [as_int(interp, v, "range()") for v in (value.start, value.stop, value.step)]
-    return [ConstValue(i) for i in range(*bounds)]
-
-
 def as_int(interp: Interpreter, value: Value, what: str) -> int:
     """A Python int, pinning a symbolic size where need be."""
-    value = whole_plain_part(interp, value)
-    if isinstance(value, ConstValue) and isinstance(value.value, int):
-        return value.value
-    if isinstance(value, SymValue):
-        number = interp.context.specialize(value.expr, f"{what} at {interp.loc()}")
-        interp.context.specialized.append(f"{value.expr} at {what}, {interp.loc()}")
+    value = value.whole_plain_part(interp)
+    number = value.as_index(interp, what)
+    if number is not None:
         return number
-    if isinstance(value, ScalarValue):
-        known = pin(interp.builder, value.traced, f"{what}, {interp.loc()}")
-        if known is None:
-            known = count_of(interp, value.traced)
-        if isinstance(known, int):
-            return known
-        if known is None:
-            raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
-    if isinstance(value, TensorValue):
-        own_methods(interp, value, "__index__")
-        return as_int(interp, record(interp, torch._C.TensorBase.__index__, [value], {}), what)
-    if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
-        return int(interp.context.pin(value))
     hook = interp.context.class_lookup(value.cls, "__index__")
     if isinstance(hook, types.FunctionType):
         found = interp.call_sync(interp.context.const_object(hook), [value])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import math
 import os
@@ -14,7 +13,6 @@ import torch
 
 from ..breaks import GraphBreak
 from ..models.arrays.array_values import evaluate_strictly
-from ..models.builtins.plain_parts import transparent_part
 from ..values import (
     CONST_TYPES,
     BoxedValue,
@@ -22,13 +20,12 @@ from ..values import (
     DictValue,
     Interpreter,
     ListValue,
-    PyValue,
+    NotConstant,
+    NumpyNumberValue,
     SetValue,
     TupleValue,
     Value,
-    is_number,
 )
-from .operator_methods import ASKED, method_of_program
 
 #: modules of C functions that may look at more of their arguments than constants show
 _OF_CONSTANTS_ONLY = frozenset(("math", "cmath", "_operator", "_struct", "_bisect"))
@@ -64,47 +61,28 @@ PURE_TORCH = {bytes, str.maketrans, torch.promote_types, torch.can_cast, torch.d
                  if type(vars(os.path).get(name)) is types.BuiltinFunctionType)}
 
 
-class NotConstant(Exception):
-    """A value is not made of constants."""
-
-
-def deep_constant(interp: Interpreter, value: Value) -> Any:
-    """The real object of a value made of constants, containers made anew; raises `NotConstant`."""
-    value = transparent_part(interp, value)
-    if isinstance(value, ConstValue):
-        return value.value
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(deep_constant(interp, interp.context.force(v)) for v in value.items)
-    if isinstance(value, DictValue) and value.cls is dict:
-        return {k: deep_constant(interp, v) for k, v in interp.context.plain_items(value)}
-    if isinstance(value, SetValue) and value.cls in (set, frozenset):
-        return value.cls(deep_constant(interp, v) for v in value.items.values())
-    if isinstance(value, PyValue) and isinstance(value.obj, (re.Pattern, re.Match, enum.Enum, type, str)) and \
-            not method_of_program(interp.context, value, *ASKED):
-        return interp.context.pin(value)
-    raise NotConstant
-
-
 #: functions that read the text, which is not their first argument, in memory, whatever methods its class has
 _READS_MEMORY = (re.match, re.fullmatch, re.search, re.findall, re.split,
                  re.Pattern.match, re.Pattern.fullmatch, re.Pattern.search, re.Pattern.findall, re.Pattern.split)
 
 
 def _known_text(interp: Interpreter, value: Value) -> Any:
-    """Like `deep_constant`, for functions in `_READS_MEMORY`. A match refers to the instance itself."""
+    """Like `folded`, for functions in `_READS_MEMORY`. A match refers to the instance itself."""
     if isinstance(value, BoxedValue) and value.base in (str, bytes) and value.source is not None and \
             not interp.context.comes_anew(value.real, value.source):
         interp.context.guard(value.source, "id", value.real)
         return value.real
-    return deep_constant(interp, value)
+    return value.folded(interp)
 
 
 def fold_deep(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """Evaluate a pure function where all its arguments are made of constants; None where they are not."""
-    constant = _known_text if obj in _READS_MEMORY else deep_constant
+    in_memory = obj in _READS_MEMORY
     try:
-        real = [constant(interp, a) if position else deep_constant(interp, a) for position, a in enumerate(args)]
-        named = {k: constant(interp, v) if k == "string" else deep_constant(interp, v) for k, v in kwargs.items()}
+        real = [_known_text(interp, a) if in_memory and position else a.folded(interp)
+                for position, a in enumerate(args)]
+        named = {k: _known_text(interp, v) if in_memory and k == "string" else v.folded(interp)
+                 for k, v in kwargs.items()}
     except NotConstant:
         return None
     try:
@@ -126,8 +104,8 @@ def fold(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Val
 def fold_numpy_numbers(interp: Interpreter, function: Any, args: list[Value]) -> Value | None:
     """Evaluate a function of numbers on scalars of numpy's and constants; None where there are others, or no such
     scalars, or where numpy would warn."""
-    if not any(isinstance(arg, PyValue) and is_number(arg.obj) for arg in args) or \
-            not all(isinstance(arg, ConstValue) or isinstance(arg, PyValue) and is_number(arg.obj) for arg in args):
+    if not any(isinstance(arg, NumpyNumberValue) for arg in args) or \
+            not all(isinstance(arg, (ConstValue, NumpyNumberValue)) for arg in args):
         return None
     real = [arg.value if isinstance(arg, ConstValue) else interp.context.pin(arg) for arg in args]  # type: ignore[arg-type]
     try:

@@ -3,103 +3,50 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
-import re
 import sys
 import types
 import weakref
-from collections.abc import Iterable
 from typing import Any
 
-import torch
-
 from ...runtime.lifetimes import is_weakly_held
-from ..guards.guard_set import MISSING
-from ..models.builtins.plain_parts import plain_part
 from ..values import (
-    DTYPE_TYPES,
     ArrayValue,
-    BoxedValue,
     ConstValue,
-    DictValue,
-    DictViewValue,
-    FunctionValue,
     HookNumberValue,
     Identity,
     Interpreter,
-    ListValue,
     ObjectValue,
     PyValue,
-    SetValue,
-    SymValue,
     TensorValue,
     TupleValue,
     Value,
-    has_hook_numbers,
+    is_compared_by_c,
     unsupported,
 )
-from .calls import as_int
 from .library_code import keeps_hooks
-from .plain_classes import KNOWN_GLOBALS, compares_by_program, is_plain_class, look_of
+from .plain_classes import KNOWN_GLOBALS, is_plain_class, look_of
 
 
-def key_of(interp: Interpreter, value: Value) -> Any:
-    """A real hashable that stands for the value as a dict key or set element: equal exactly where the values are."""
-    if isinstance(value, BoxedValue):
-        value = plain_part(interp, value, "__hash__", "__eq__")
-    if isinstance(value, ConstValue):
-        try:
-            hash(value.value)
-        except TypeError as error:
-            raise interp.raise_real(error) from None
-        if value.value != value.value:
-            interp.context.identify(value)
-        return value.value
-    if isinstance(value, PyValue):
-        obj = interp.context.pin(value)
-        if not is_compared_by_c(obj) and type(obj) not in (torch.Tensor, torch.nn.Parameter):
-            raise unsupported(value, "hash()")
-        return obj  # tensors of the kinds that are not captured: found by identity, as others are
-    if isinstance(value, FunctionValue):
-        return value.real if value.real is not None else Identity(value)
-    if isinstance(value, TupleValue):
-        if value.cls is not tuple and not is_builtin(interp, value, "__hash__", "__eq__"):
-            raise unsupported(value, "hash()")
-        return tuple(key_of(interp, interp.context.force(v)) for v in value.items)
-    if isinstance(value, SymValue):
-        return as_int(interp, value, "hash()")
-    if isinstance(value, TensorValue):
-        interp.builder.speculation.check_identity(value.traced)
-        return _identity(interp, value)
-    if isinstance(value, SetValue) and is_builtin(interp, value, "__hash__", "__eq__"):  # a frozenset
-        return frozenset(value.items)
-    if isinstance(value, (ListValue, DictValue, SetValue)) and value.cls.__hash__ is None:
-        raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
-    if isinstance(value, ObjectValue):
-        if isinstance(value, HookNumberValue) and keeps_hooks(interp.frame.code):
-            return Identity(value)  # new to every dict of hooks
-        hasher = interp.context.class_lookup(value.cls, "__hash__")
-        if hasher is object.__hash__:
-            return _identity(interp, value)
-        if hasher is None:
-            raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
-        interp.context.class_lookup(value.cls, "__eq__")
-        fields = hashed_fields(value.cls)
-        if fields is not None and not is_weakly_held(value.cls):
-            return _likeness(interp, value, fields)
-        if not is_weakly_held(value.cls) and _has_plain_look(interp, value.cls):
-            return _likeness(interp, value, _looked_at(value.cls), by_program=True)
+def instance_key(interp: Interpreter, value: ObjectValue) -> Any:
+    """The key of an instance, by the methods that its class has."""
+    if isinstance(value, HookNumberValue) and keeps_hooks(interp.frame.code):
+        return Identity(value)  # new to every dict of hooks
+    context, cls = interp.context, value.cls
+    hasher = context.class_lookup(cls, "__hash__")
+    if hasher is object.__hash__:
+        return identity_key(interp, value)
+    if hasher is None:
+        raise interp.throw(TypeError, f"unhashable type: {cls.__name__!r}")
+    context.class_lookup(cls, "__eq__")
+    fields, may_go = hashed_fields(cls), is_weakly_held(cls)
+    if fields is not None and not may_go:
+        return _likeness(interp, value, fields)
+    if not may_go and _has_plain_look(interp, cls):
+        return _likeness(interp, value, _looked_at(cls), by_program=True)
     raise unsupported(value, "hash()")
 
 
-def member_key(interp: Interpreter, value: Value) -> Any:
-    """The key by which sets look for a member: to them, a set is like the frozenset of what is in it."""
-    if isinstance(value, SetValue) and value.cls.__hash__ is None:
-        return frozenset(value.items)
-    return key_of(interp, value)
-
-
-def _identity(interp: Interpreter, value: TensorValue | ObjectValue) -> Any:
+def identity_key(interp: Interpreter, value: TensorValue | ObjectValue) -> Any:
     """The key of something that is equal to itself only: the real object where there is one, which is another object
     than all other keys in later calls too."""
     if value.real is None or value.source is None:
@@ -124,7 +71,7 @@ def _likeness(interp: Interpreter, value: ObjectValue, fields: tuple[str, ...], 
             raise unsupported(value, f"hash() with .{name}")
         if _ASKS_FIELDS and isinstance(part, (TensorValue, ArrayValue)):
             raise unsupported(value, "hash()")  # two of them are not equal because they are the same tensor
-        object.__setattr__(made, name, key_of(interp, part))
+        object.__setattr__(made, name, part.key(interp))
     if by_program and not _is_reflexive(made, fields):
         raise unsupported(value, "hash()")
     interp.context.keep(value, fields, made)
@@ -229,41 +176,3 @@ def _on_class(cls: type, name: str) -> Any:
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-# -- several keys -----------------------------------------------------------------------------------------------------
-
-
-def set_keys(interp: Interpreter, value: Value) -> list[Any]:
-    if isinstance(value, SetValue):
-        return list(value.items)
-    assert isinstance(value, DictViewValue)
-    items = interp.context.dict_items(value.of)
-    check_known(value, (key for key, _ in items))
-    if value.kind == "keys":
-        return [key for key, _ in items]
-    return [(key, key_of(interp, found)) for key, found in items]
-
-
-def check_known(value: Value, keys: Iterable[Any]) -> None:
-    if has_hook_numbers(keys):
-        raise unsupported(value, "a look at the numbers of hooks")
-
-
-def is_builtin(interp: Interpreter, value: Value, *methods: str) -> bool:
-    """Whether an instance of a builtin container, or of a class derived from it, has the container's own methods."""
-    own = list if isinstance(value, ListValue) else tuple if isinstance(value, TupleValue) else frozenset
-    return all(interp.context.class_lookup(value.cls, name) is getattr(own, name, MISSING) for name in methods)
-
-
-#: The metaclass of the classes that torch's C++ defines.
-_BOUND: type = type(torch._C._SDPBackend)
-
-
-def is_compared_by_c(obj: Any) -> bool:
-    cls = type(obj)
-    if type(cls) is _BOUND and "__members__" in cls.__dict__:
-        return True  # an enum of torch's C++
-    if compares_by_program(cls):
-        return False
-    return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
-        isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
-                         *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType, re.Pattern))

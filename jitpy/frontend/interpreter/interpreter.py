@@ -19,18 +19,20 @@ from ...ir import Loc, SizeUnknown
 from ..breaks import GraphBreak, RestartAnalysis
 from ..bytecode.code import Ins
 from ..bytecode.handlers import DECLARED_BREAKS, HANDLERS
+from ..capture import tensor_flags
 from ..capture.front_calls import FrontCall
 from ..capture.known_numbers import pin
-from ..models.builtins.symbolic_text import TextValue
+from ..models.builtins import iteration, plain_parts, sets, symbolic_text
 from ..values import (
     ConstValue,
     ExceptionValue,
     GeneratorValue,
     ScalarValue,
+    TextValue,
     TraceContext,
     Value,
 )
-from . import attributes, calls, hash_keys, operators, subscripts
+from . import attributes, calls, constant_folding, hash_keys, operators, subscripts
 from .callees import is_looking, keep_callers
 from .frame import PUSHED, Frame, TracedException
 from .library_code import is_library, is_polyfill, stands_for_c
@@ -348,7 +350,6 @@ class SymbolicInterpreter:
     call_object = calls.call_object
     record = calls.record
     recording = calls.recording
-    to_payload = calls.to_payload
     from_payload = calls.from_payload
     getattr = attributes.load_attr
     getattr_of_c = attributes.c_attribute
@@ -368,11 +369,27 @@ class SymbolicInterpreter:
     equal = operators.equal
     same_object = operators.same_object
     truth = operators.truth
-    length = operators.length
+    truth_or_number = operators.truth_or_number
+    truth_of_number = operators.truth_of_number
+    known_number = operators.known_number
+    number_of_size = operators.number_of_size
+    joined = operators.joined
+    format_percent = symbolic_text.format_percent
+    set_binary = sets.set_binary
+    answers = plain_parts.answers
+    count_of_number = tensor_flags.count_of
+    fold = operators.fold_constants
+    fold_numpy_numbers = constant_folding.fold_numpy_numbers
     as_int = calls.as_int
-    key_of = hash_keys.key_of
-    member_key = hash_keys.member_key
-    constant_of = operators.constant_of
+    index_of = subscripts.index_of
+    iterate = iteration.iterate
+    mutate = operators.mutate
+    own_methods = calls.own_methods
+    no_torch_function = calls.no_torch_function
+    plain_part = plain_parts.plain_part
+    instance_key = hash_keys.instance_key
+    identity_key = hash_keys.identity_key
+    length = operators.length
 
     # -- exceptions -----------------------------------------------------------------------------------------
 

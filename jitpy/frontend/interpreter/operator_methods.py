@@ -8,10 +8,7 @@ repeat by *sequence slots*, which are asked behind all number slots, and which a
 from __future__ import annotations
 
 import collections
-import enum
-import operator
 import types
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +18,10 @@ from ..guards.guard_set import MISSING
 from ..polyfills import MODELLED_ORIGINALS
 from ..values import (
     ConstValue,
-    ListValue,
+    SequenceValue,
     SymValue,
     TensorValue,
     TraceContext,
-    TupleValue,
     Value,
     is_subtype,
     type_name,
@@ -35,31 +31,6 @@ from ..values import (
 _C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
 _SEQUENCES = (list, tuple, str, bytes, collections.deque)
-
-#: BinaryOp name -> (operator function, dunder, reflected dunder, in-place dunder)
-BINARY: dict[str, tuple[Callable[..., Any], str, str, str]] = {
-    "ADD": (operator.add, "__add__", "__radd__", "__iadd__"),
-    "SUBTRACT": (operator.sub, "__sub__", "__rsub__", "__isub__"),
-    "MULTIPLY": (operator.mul, "__mul__", "__rmul__", "__imul__"),
-    "TRUE_DIVIDE": (operator.truediv, "__truediv__", "__rtruediv__", "__itruediv__"),
-    "FLOOR_DIVIDE": (operator.floordiv, "__floordiv__", "__rfloordiv__", "__ifloordiv__"),
-    "REMAINDER": (operator.mod, "__mod__", "__rmod__", "__imod__"),
-    "POWER": (operator.pow, "__pow__", "__rpow__", "__ipow__"),
-    "MATRIX_MULTIPLY": (operator.matmul, "__matmul__", "__rmatmul__", "__imatmul__"),
-    "LSHIFT": (operator.lshift, "__lshift__", "__rlshift__", "__ilshift__"),
-    "RSHIFT": (operator.rshift, "__rshift__", "__rrshift__", "__irshift__"),
-    "AND": (operator.and_, "__and__", "__rand__", "__iand__"),
-    "OR": (operator.or_, "__or__", "__ror__", "__ior__"),
-    "XOR": (operator.xor, "__xor__", "__rxor__", "__ixor__"),
-}
-SYMBOLS = {"ADD": "+", "SUBTRACT": "-", "MULTIPLY": "*", "TRUE_DIVIDE": "/", "FLOOR_DIVIDE": "//", "REMAINDER": "%",
-            "POWER": "** or pow()", "MATRIX_MULTIPLY": "@", "LSHIFT": "<<", "RSHIFT": ">>", "AND": "&", "OR": "|",
-            "XOR": "^"}
-UNARY = {"UNARY_NEGATIVE": (operator.neg, "__neg__"), "UNARY_POSITIVE": (operator.pos, "__pos__"),
-         "UNARY_INVERT": (operator.invert, "__invert__")}
-COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__", "__ge__"),
-           "==": (operator.eq, "__eq__", "__eq__"), "!=": (operator.ne, "__ne__", "__ne__"),
-           ">": (operator.gt, "__gt__", "__lt__"), ">=": (operator.ge, "__ge__", "__le__")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +67,6 @@ def asks_program(context: TraceContext, names: Names, a: Value, b: Value) -> boo
 def _in_python(context: TraceContext, value: Value, *names: str | None) -> bool:
     return bool(value.cls.__flags__ & _HEAP_TYPE) and not isinstance(value, TensorValue) and any(
         name is not None and by_program(context.class_lookup(value.cls, name)) for name in names)
-
-
-#: methods that functions in C call on what they are given
-ASKED = tuple(f"__{name}__" for name in (
-    "str repr format bool len iter next contains getitem eq ne lt le gt ge hash index int float complex neg pos invert "
-    "abs round add radd sub rsub mul rmul and rand or ror xor rxor").split())
-
-
-def method_of_program(context: TraceContext, value: Value, *names: str) -> types.FunctionType | None:
-    """The first method of these names that the program wrote for a class or a member of an enumeration."""
-    if not value.cls.__flags__ & _HEAP_TYPE or value.cls.__module__ in _LIBRARY:
-        return None
-    for name in names:
-        found = context.class_lookup(value.cls, name)
-        if isinstance(found, types.FunctionType) and found.__globals__ is not vars(enum):
-            return found
-    return None
-
-
-#: modules whose metaclasses programs do not change
-_LIBRARY = frozenset({"abc", "enum", "typing"})
 
 
 def sequence_type(value: Value) -> type | None:
@@ -189,7 +139,7 @@ def refusal(one: Attempt, slot: bool) -> str | None:
             f"{type_name(right.cls)!r} object cannot be interpreted as an integer"
     if kind is collections.deque or one.method == "__iadd__":
         return None  # the method says what it refuses
-    if kind is list and isinstance(right, ListValue) or kind is tuple and isinstance(right, TupleValue) or \
+    if isinstance(right, SequenceValue) and kind is right.base or \
             kind in (str, bytes) and is_subtype(right.cls, kind):
         return None
     assert kind is not None

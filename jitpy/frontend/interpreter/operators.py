@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import operator
 import sys
 import types
@@ -11,46 +10,41 @@ from typing import Any
 
 import torch
 
-from ...ir import sizes as size_rules
-from ...ir.algebra import sympy
 from ..breaks import GraphBreak
 from ..capture.computed_sizes import answer_of, number_of
 from ..capture.known_numbers import decide, pin
 from ..capture.tensor_flags import truth_of_flag
 from ..capture.traced import TracedScalar
 from ..guards.guard_set import MISSING
-from ..guards.source import ConstSource
-from ..models.builtins.growing import number_of_items
+from ..models.builtins import symbolic_text
 from ..models.builtins.modelled_types import changed
-from ..models.builtins.plain_parts import answers, is_boxed, plain_part, transparent_part, whole_plain_part
-from ..models.builtins.symbolic_text import TextValue, format_percent, joined, text
+from ..models.builtins.plain_parts import answers, plain_part
+from ..models.builtins.symbolic_text import text
 from ..polyfills import construct
 from ..values import (
+    BINARY,
+    COMPARE,
+    SYMBOLS,
+    UNARY,
     ArrayValue,
     BoxedValue,
     ConstValue,
     DictValue,
-    DictViewValue,
-    FunctionValue,
+    EnumMemberValue,
     Interpreter,
     ListValue,
-    MethodValue,
     ModelledValue,
+    NumpyNumberValue,
     ObjectValue,
-    PyValue,
-    RangeValue,
     ScalarValue,
-    SetValue,
-    SliceValue,
     SymValue,
     TensorValue,
-    TracebackValue,
+    TextValue,
     TupleValue,
     UnreadTuple,
     Value,
-    WeakReferenceValue,
+    compare_numbers,
     const,
-    is_number,
     is_subtype,
     type_name,
     unsupported,
@@ -58,25 +52,14 @@ from ..values import (
 from .calls import (
     as_int,
     beside_tensor,
-    is_index_sized,
-    number_value,
-    own_methods,
-    range_items,
 )
-from .constant_folding import fold_numpy_numbers, lift
-from .hash_keys import check_known, is_compared_by_c, set_keys
+from .constant_folding import lift
 from .library_code import is_polyfill
 from .operator_methods import (
-    ASKED,
-    BINARY,
-    COMPARE,
-    SYMBOLS,
-    UNARY,
     Attempt,
     Names,
     asks_program,
     attempts,
-    method_of_program,
     refusal,
     sequence_attempt,
     sequence_type,
@@ -85,110 +68,40 @@ from .operator_methods import (
 _NUMBERS = (ConstValue, SymValue, ScalarValue)
 
 
-def is_constant_number(value: Value) -> bool:
-    """Whether this is a scalar of numpy's that the code holds on to."""
-    return isinstance(value, PyValue) and is_number(value.obj) and isinstance(value.source, ConstSource)
-
-
-def numpy_operations() -> Any:
-    """The module that knows arrays: imported late, since it needs this one."""
-    from ..models.arrays import array_operations as numpy_operations
-
-    return numpy_operations
-
-
 def binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool = False) -> Any:
     """`a op b`; `name` is the BinaryOp's. A Value or PUSHED."""
     function, dunder, reflected, inplace_dunder = BINARY[name]
-    written = getattr(operator, inplace_dunder) if inplace else function  # what refuses operands names the operator
-    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-        return fold_constants(interp, written, a.value, b.value)
+    if isinstance(a, ConstValue) and isinstance(b, ConstValue):  # what refuses operands names the operator
+        return fold_constants(interp, getattr(operator, inplace_dunder) if inplace else function, a.value, b.value)
     beside_tensor(interp, a, b, BINARY[name][1:])
-    if is_boxed(a) or is_boxed(b):
+    if a.is_boxed or b.is_boxed:
         left = plain_part(interp, a, dunder, inplace_dunder) if inplace else plain_part(interp, a, dunder)
-        right = whole_plain_part(interp, b) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
-        if any(map(_is_of_torch_or_numpy, (a, b))) and not is_boxed(left) and not is_boxed(right):
+        right = b.whole_plain_part(interp) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
+        if any(map(_is_of_torch_or_numpy, (a, b))) and not left.is_boxed and not right.is_boxed:
             return binary(interp, name, left, right, inplace)
-        flags = _flags(interp, function, BINARY[name][1:], a, b)
-        return _operate(interp, name, a, b, inplace) if flags is None else flags
-    if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
-        return numpy_operations().operate(interp, name, a, b, inplace=inplace)
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
-        a, b = _plain_number(interp, a), _plain_number(interp, b)
-        if isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
-            if name == "REMAINDER":
-                return format_percent(interp, a.value, b)
-            raise GraphBreak("unsupported_op", f"{a.cls.__name__} {SYMBOLS[name]} Tensor")
-        if not isinstance(a, (ObjectValue, PyValue)) and not isinstance(b, (ObjectValue, PyValue)):
-            if not isinstance(a, TensorValue) and isinstance(a, _NUMBERS) and _is_number(a):
-                return _reflected_tensor(interp, name, function, b, a)
-            return interp.record(written if isinstance(a, TensorValue) else function, [a, b], {})
-    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and _is_number(a) and _is_number(b):
-        return _symbolic_binary(interp, name, function, a, b)
-    if isinstance(a, (ConstValue, SymValue)) and isinstance(b, (ConstValue, SymValue)):
-        return fold_constants(interp, written, _pin_number(interp, a, name), _pin_number(interp, b, name))
-    folded = fold_numpy_numbers(interp, function, [a, b])
-    if folded is not None:
-        return folded
-    if is_constant_number(a) and (is_constant_number(b) or isinstance(b, ConstValue)) or \
-            is_constant_number(b) and isinstance(a, ConstValue):
-        return numpy_operations().operate(interp, name, a, b)
-    result = _flags(interp, function, BINARY[name][1:], a, b)
+        result = a.arithmetic(interp, name, b, inplace) if isinstance(a, EnumMemberValue) else None
+        return _operate(interp, name, a, b, inplace) if result is None else result
+    result = a.arithmetic(interp, name, b, inplace)
+    if result is None:
+        result = b.reflected(interp, name, a, inplace)
     if result is None and not asks_program(interp.context, _names(name, inplace), a, b):
-        result = _container_binary(interp, name, a, b, inplace)
+        result = _combined(interp, name, a, b, inplace)
     if result is not None:
         return result
-    left, right = known_text(interp, a), known_text(interp, b)
+    left, right = a.as_known(interp), b.as_known(interp)
     if left is not a or right is not b:
         return binary(interp, name, left, right, inplace)
     return _operate(interp, name, a, b, inplace)
 
 
 def _is_of_torch_or_numpy(value: Value) -> bool:
-    return isinstance(value, (TensorValue, ArrayValue)) or isinstance(value, PyValue) and is_number(value.obj)
+    return isinstance(value, (TensorValue, ArrayValue, NumpyNumberValue))
 
 
-def _flags(interp: Interpreter, function: Callable[..., Any], names: tuple[str, ...], a: Value,
-           b: Value) -> Value | None:
-    """An operator of flags' members, which are pure."""
-    if isinstance(a, PyValue) and isinstance(b, PyValue) and isinstance(a.obj, enum.Flag) and \
-            not any(method_of_program(interp.context, value, *names) for value in (a, b)):
-        return fold_constants(interp, function, interp.context.pin(a), interp.context.pin(b))
-    return None
-
-
-def _plain_number(interp: Interpreter, value: Value) -> Value:
-    """To tensors, numbers of numpy's (but bools) are those of Python."""
-    if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind != "b":
-        number = interp.context.pin(value).item()
-        return const(number) if type(number) in (int, float, complex) else value
-    return value
-
-
-#: what a tensor's reflected operators call
-_REFLECTED = {"ADD": torch.Tensor.add, "MULTIPLY": torch.Tensor.mul, "SUBTRACT": torch.rsub}
-
-
-def known_text(interp: Interpreter, value: Value) -> Value:
-    """A text as the string that it is in this call, guarded (or a break); other values as they are. A break for a tuple
-    that is not read."""
-    if isinstance(value, UnreadTuple):
-        interp.context.pin(value)
-    return const(interp.context.pin(value)) if isinstance(value, TextValue) else value
-
-
-def _reflected_tensor(interp: Interpreter, name: str, function: Callable[..., Any], tensor: Value,
-                      number: Value) -> Any:
-    """`number op tensor`."""
-    if name == "TRUE_DIVIDE":
-        return interp.record(torch.Tensor.mul, [interp.record(torch.Tensor.reciprocal, [tensor], {}), number], {})
-    if name in _REFLECTED:
-        return interp.record(_REFLECTED[name], [tensor, number], {})
-    return interp.record(function, [number, tensor], {})
-
-
-def _is_number(value: Value) -> bool:
-    return not isinstance(value, ConstValue) or isinstance(value.value, (int, float, complex))
+def _combined(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Any:
+    """Operators of builtin containers and texts; None where they do not apply."""
+    result = a.combine(interp, name, b, inplace)
+    return b.combine_reflected(interp, name, a) if result is None else result
 
 
 def fold_constants(interp: Interpreter, function: Callable[..., Any], *args: Any) -> Value:
@@ -199,159 +112,6 @@ def fold_constants(interp: Interpreter, function: Callable[..., Any], *args: Any
     except Exception as error:
         raise interp.raise_real(error) from None
     return lift(interp, result)
-
-
-def _symbolic_binary(interp: Interpreter, name: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
-    """Arithmetic on symbolic ints and on numbers that the graph computes."""
-    a, b = _as_numbers(interp, name, a, b)
-    if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
-        with interp.recording(name):
-            return number_value(interp.builder.scalar_op(function, interp.to_payload(a), interp.to_payload(b)))
-    left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
-    right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
-    left, right = _without_bools(left, right)
-    if all(isinstance(x, (int, sympy.Expr)) and not _is_vast(x) for x in (left, right)):
-        if name in ("ADD", "SUBTRACT", "MULTIPLY"):
-            return sym(function(left, right))
-        if name in ("FLOOR_DIVIDE", "REMAINDER"):
-            if not isinstance(right, int) or right > 0:
-                if isinstance(right,
-                              int) or interp.context.sizes.decide(sympy.Gt(right, 0), f"{name} at {interp.loc()}"):
-                    rule = size_rules.floordiv if name == "FLOOR_DIVIDE" else size_rules.mod
-                    return sym(rule(left, right))
-        if name == "POWER" and isinstance(right, int) and right >= 0:
-            return sym(left ** right)
-    return fold_constants(interp, function, _pin_number(interp, a, name), _pin_number(interp, b, name))
-
-
-def _is_vast(number: Any) -> bool:
-    """Whether an int has more bits than a size expression should have. Python refuses a text of 4300 digits."""
-    return isinstance(number, int) and number.bit_length() > 1024
-
-
-def _without_bools(left: Any, right: Any) -> tuple[Any, Any]:
-    """Operands beside which sympy takes True for a number, not for a proposition."""
-    return int(left) if isinstance(left, bool) else left, int(right) if isinstance(right, bool) else right
-
-
-#: operators whose results on sizes are sizes
-_SIZE_OPERATORS = {"ADD", "SUBTRACT", "MULTIPLY", "FLOOR_DIVIDE", "REMAINDER"}
-
-
-def _as_numbers(interp: Interpreter, name: str, a: Value, b: Value) -> tuple[Value, Value]:
-    """Sizes that depend on data are numbers of the graph where the result is no size."""
-    sizes = interp.context.sizes
-    if not any(isinstance(v, SymValue) and sizes.is_unbacked(v.expr) for v in (a, b)):
-        with_float = any(v.cls is float for v in (a, b))
-        if any(isinstance(v, SymValue) for v in (a, b)) and (with_float or name == "TRUE_DIVIDE"):
-            return _number_of_size(interp, a), _number_of_size(interp, b)
-        return a, b
-    if name in _SIZE_OPERATORS and all(isinstance(v, SymValue) or v.cls in (int, bool) for v in (a, b)) and not any(
-            isinstance(v, ScalarValue) for v in (a, b)):
-        if name not in ("FLOOR_DIVIDE", "REMAINDER") or isinstance(b, ConstValue) and b.value > 0:
-            return a, b
-    return as_number(interp, a), as_number(interp, b)
-
-
-def _number_of_size(interp: Interpreter, value: Value) -> Value:
-    return ScalarValue(number_of(interp.builder, value.expr)) if isinstance(value, SymValue) else value
-
-
-def as_number(interp: Interpreter, value: Value) -> Value:
-    """A size that depends on data as a number that the graph computes; other Values as they are."""
-    if isinstance(value, SymValue) and interp.context.sizes.is_unbacked(value.expr):
-        return ScalarValue(number_of(interp.builder, value.expr))
-    return value
-
-
-def sym(expr: Any) -> Value:
-    """A Value for a size expression."""
-    expr = size_rules.simplify(expr) if not isinstance(expr, int) else expr
-    return ConstValue(expr) if isinstance(expr, int) else SymValue(expr)
-
-
-def _pin_number(interp: Interpreter, value: Value, what: str) -> Any:
-    return as_int(interp, value, what) if isinstance(value, SymValue) else value.value  # type: ignore[attr-defined]
-
-
-def _container_binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Any:
-    """Operators of lists, tuples, sets, dicts and strings; None where they do not apply."""
-    from ..models.builtins.sequence_methods import list_extend
-    from ..models.builtins.sets import set_binary
-
-    context = interp.context
-    if name == "ADD":
-        if isinstance(a, ListValue) and inplace:
-            list_extend(interp, a, b)
-            return a
-        if isinstance(a, ListValue) and isinstance(b, ListValue):
-            return ListValue(a.items + b.items)
-        if isinstance(a, TupleValue) and isinstance(b, TupleValue):
-            sizes = a.cls in (tuple, torch.Size) and b.cls in (tuple, torch.Size)
-            return TupleValue(a.items + b.items, None, type(a.cls() + b.cls()) if sizes else tuple)
-    if name == "MULTIPLY":
-        for x, y in ((a, b), (b, a)):
-            if isinstance(x, (ListValue, TupleValue)) and isinstance(y, (ConstValue, SymValue)) and \
-                    issubclass(y.cls, int):
-                times = as_int(interp, y, "repetition")
-                if not is_index_sized(times):
-                    raise interp.throw(OverflowError, "cannot fit 'int' into an index-sized integer")
-                if inplace and x is a and isinstance(x, ListValue):
-                    mutate(interp, x)
-                    x.items = x.items * times
-                    return x
-                if isinstance(x, ListValue):
-                    return ListValue(x.items * times)
-                return TupleValue(x.items * times, None, type(torch.Size() * 1) if x.cls is torch.Size else tuple)
-    if name == "ADD" and a.cls is b.cls is str and not (isinstance(a, ConstValue) and isinstance(b, ConstValue)):
-        return text(interp, joined, a, b)
-    if name == "REMAINDER" and isinstance(a, ConstValue) and isinstance(a.value, (str, bytes)):
-        return format_percent(interp, a.value, b)
-    if name in ("AND", "OR", "SUBTRACT", "XOR") and (
-            isinstance(a, DictViewValue) or isinstance(a, SetValue) and isinstance(b, (SetValue, DictViewValue))):
-        return set_binary(interp, name, a, b, inplace)
-    if name == "OR" and isinstance(a, DictValue) and isinstance(b, DictValue) and a.cls is dict and b.cls is dict:
-        target = a if inplace else DictValue()
-        if not inplace:
-            for key, item in context.dict_items(a):
-                context.dict_set(target, key, item, context.dict_key_value(a, key))
-        for key, item in context.dict_items(b):
-            context.dict_set(target, key, item, context.dict_key_value(b, key))
-        return target
-    if name == "OR" and isinstance(a, PyValue) and isinstance(b, (PyValue, ConstValue)):
-        right = b.value if isinstance(b, ConstValue) else context.pin(b)
-        if isinstance(a.obj, type) or isinstance(a.obj, types.UnionType):
-            return fold_constants(interp, operator.or_, context.pin(a), right)
-    return None
-
-
-def constant_of(interp: Interpreter, value: Value) -> Any:
-    """The real object of a Value made of constants; otherwise a graph break."""
-    value = transparent_part(interp, value)
-    if isinstance(value, ConstValue):
-        return value.value
-    if isinstance(value, TupleValue):
-        items = [constant_of(interp, interp.context.force(v)) for v in value.items]
-        return tuple(items) if value.cls is tuple else torch.Size(items) if value.cls is torch.Size \
-            else _refuse(value)
-    if isinstance(value, ListValue) and value.cls is list:
-        return [constant_of(interp, interp.context.force(v)) for v in value.items]
-    if isinstance(value, DictValue) and value.cls is dict:
-        return {k: constant_of(interp, v) for k, v in interp.context.plain_items(value)}
-    if isinstance(value, SymValue):
-        return as_int(interp, value, "formatting")
-    if isinstance(value, ScalarValue):
-        known = pin(interp.builder, value.traced, f"use as a constant, {interp.loc()}")
-        if known is not None:
-            return known
-    if isinstance(value, TextValue) or isinstance(value, PyValue) and isinstance(
-            value.obj, (type, enum.Enum, types.ModuleType)) and not method_of_program(interp.context, value, *ASKED):
-        return interp.context.pin(value)
-    return _refuse(value)
-
-
-def _refuse(value: Value) -> Any:
-    raise unsupported(value, "use as a constant")
 
 
 def _operate(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Any:
@@ -392,9 +152,6 @@ def _operate(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) 
 #: the operators for which sequences have slots of their own
 _OF_SEQUENCES = ("ADD", "MULTIPLY")
 
-#: their C operators have answered already where they can, and say NotImplemented to anything else
-_BUILTIN_OPERANDS = (ConstValue, SymValue, ScalarValue, TensorValue)
-
 
 def _names(name: str, inplace: bool) -> Names:
     _, dunder, reflected, inplace_dunder = BINARY[name]
@@ -402,26 +159,14 @@ def _names(name: str, inplace: bool) -> Names:
 
 
 def _seen_by_c(interp: Interpreter, one: Attempt) -> Attempt:
-    return Attempt(one.method, one.found, whole_plain_part(interp, one.left), whole_plain_part(interp, one.right))
+    return Attempt(one.method, one.found, one.left.whole_plain_part(interp), one.right.whole_plain_part(interp))
 
 
 def _answers_operator(interp: Interpreter, name: str, one: Attempt) -> bool:
     """Whether a method in C answers, or raises, rather than says NotImplemented; a break where nobody knows."""
-    left, right = one.left, one.right
-    if sequence_type(left) is not None and name in _OF_SEQUENCES:
+    if sequence_type(one.left) is not None and name in _OF_SEQUENCES:
         return True
-    if isinstance(left, _BUILTIN_OPERANDS) or is_boxed(left):
-        if isinstance(right, PyValue) and isinstance(right.obj, torch.Tensor):
-            raise unsupported(left, f"operator {SYMBOLS[name]}")  # a tensor that the graph does not take
-        return one.method == "__mod__" and sequence_type(left) in (str,
-                                                                   bytes) or answers(interp, one.method, left, right)
-    if isinstance(left, SetValue) and isinstance(right, SetValue) or isinstance(left, DictValue) and \
-            isinstance(right, DictValue) and one.found is getattr(dict, one.method, None):
-        return True
-    if isinstance(left, SetValue) and not issubclass(right.cls, (set, frozenset)) or isinstance(left, DictValue) and \
-            not issubclass(right.cls, dict) and one.method != "__ior__" or isinstance(left, (ListValue, TupleValue)):
-        return False
-    raise unsupported(left, f"operator {SYMBOLS[name]}")
+    return one.left.answers_operator(interp, name, one.method, one.found, one.right)
 
 
 def _by_c(interp: Interpreter, name: str, one: Attempt) -> Any:
@@ -433,17 +178,17 @@ def _by_c(interp: Interpreter, name: str, one: Attempt) -> Any:
         return _formatted(interp, one.right, one.left) if swapped else _formatted(interp, one.left, one.right)
     if all(isinstance(v, (*_NUMBERS, TextValue)) for v in (seen.left, seen.right)):
         return binary(interp, name, seen.right, seen.left) if swapped else binary(interp, name, seen.left, seen.right)
-    result = _container_binary(interp, name, seen.right, seen.left, False) if swapped else \
-        _container_binary(interp, name, seen.left, seen.right, one.method == inplace)
+    result = _combined(interp, name, seen.right, seen.left, False) if swapped else \
+        _combined(interp, name, seen.left, seen.right, one.method == inplace)
     return interp.call(interp.context.const_object(one.found), [seen.left, seen.right],
                 {}) if result is None else result
 
 
 def _formatted(interp: Interpreter, template: Value, argument: Value) -> Value:
     """`template % argument`: argument is asked for its text, whatever its class."""
-    plain = known_text(interp, whole_plain_part(interp, template))
+    plain = template.whole_plain_part(interp).as_known(interp)
     assert isinstance(plain, ConstValue)
-    result = format_percent(interp, plain.value, argument)
+    result = interp.format_percent(plain.value, argument)
     if isinstance(plain.value, str) and plain.value and "%" not in plain.value:
         return template  # a text without a place is the result itself
     return result
@@ -451,26 +196,10 @@ def _formatted(interp: Interpreter, template: Value, argument: Value) -> Value:
 
 def unary(interp: Interpreter, opname: str, a: Value) -> Any:
     """`-a`, `+a`, `~a`."""
-    function, dunder = UNARY[opname]
-    own_methods(interp, a, dunder)
-    if isinstance(a, ConstValue):
-        return fold_constants(interp, function, a.value)
-    if isinstance(a, ArrayValue):
-        return numpy_operations().operate(interp, opname, a)
-    if isinstance(a, TensorValue):
-        return interp.record(function, [a], {})
-    if isinstance(a, SymValue):
-        if opname == "UNARY_NEGATIVE":
-            return sym(-a.expr)
-        if opname == "UNARY_POSITIVE":
-            return a
-        return sym(-a.expr - 1)
-    if isinstance(a, ScalarValue):
-        with interp.recording(opname):
-            return number_value(interp.builder.scalar_op(function, a.traced))
-    folded = fold_numpy_numbers(interp, function, [a])
-    if folded is not None:
-        return folded
+    _, dunder = UNARY[opname]
+    result = a.unary(interp, opname)
+    if result is not None:
+        return result
     found = interp.context.class_lookup(a.cls, dunder)
     if isinstance(found, types.FunctionType):
         return interp.call(interp.context.const_object(found), [a], {})
@@ -494,32 +223,17 @@ def same_object(interp: Interpreter, a: Value, b: Value) -> bool:
     """`a is b`."""
     if a is b:
         return True
-    if isinstance(a, TensorValue) and isinstance(b, TensorValue):
-        check_identity(interp, a, b)
     if a.cls is b.cls and a.cls in _LITERALS:
         return _same_literal(interp, a, b)
-    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
-        return a.value is b.value
-    if isinstance(a, WeakReferenceValue) and isinstance(b, WeakReferenceValue):
-        raise unsupported(a, "is")  # an object may have one that serves all who ask for it
-    if isinstance(a, TracebackValue) and isinstance(b, TracebackValue):
-        raise unsupported(a, "is")  # every frame that an exception leaves puts another one in front
-    if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue)):
-        x = interp.context.pin(a) if isinstance(a, PyValue) else a.real
-        y = interp.context.pin(b) if isinstance(b, PyValue) else b.real
-        return x is not None and x is y
+    known = a.is_same(interp, b)
+    if known is not None:
+        return known
     if a.cls is b.cls and (id(a) in interp.uncached or id(b) in interp.uncached):
         raise GraphBreak("unsupported_value", "identity of what a cached function gave for numbers that change")
     if a.source is not None and b.source is not None and type(a) is type(b):
         interp.context.guards.add(a.source, "distinct", None, interp.context.why)
         interp.context.guards.add(b.source, "distinct", None, interp.context.why)
     return False
-
-
-def check_identity(interp: Interpreter, *tensors: TensorValue) -> None:
-    """The program asks which object a tensor is. A break where eager's may be another one."""
-    for tensor in tensors:
-        interp.builder.speculation.check_identity(tensor.traced)
 
 
 def _same_literal(interp: Interpreter, a: Value, b: Value) -> bool:
@@ -548,52 +262,25 @@ def _same_literal(interp: Interpreter, a: Value, b: Value) -> bool:
     return False
 
 
-#: opaque objects that no tensor is equal to
-_NEVER_TENSORS = (type, types.ModuleType, types.BuiltinFunctionType, enum.Enum)
-
-
 def compare(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
     """`a < b` and the like: a Value or PUSHED."""
     function, dunder, reflected = COMPARE[symbol]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(interp, function, a.value, b.value)
     beside_tensor(interp, a, b, COMPARE[symbol][1:])
-    if isinstance(a, UnreadTuple) or isinstance(b, UnreadTuple):
-        interp.context.pin(a if isinstance(a, UnreadTuple) else b)  # type: ignore[arg-type]
-    if isinstance(a, BoxedValue) or isinstance(b, BoxedValue):
+    for value in (a, b):
+        if isinstance(value, UnreadTuple):
+            interp.context.pin(value)
+    with_tensor = isinstance(a, TensorValue) or isinstance(b, TensorValue)
+    if isinstance(a, BoxedValue) or isinstance(b, BoxedValue) or with_tensor and (a.is_boxed or b.is_boxed):
         left = plain_part(interp, a, dunder)
-        right = whole_plain_part(interp, b) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
-        if not isinstance(left, BoxedValue) and not isinstance(right, BoxedValue):
-            return compare(interp, symbol, left, right)
-        return _compare_attempts(interp, symbol, a, b)
-    if isinstance(a, ArrayValue) or isinstance(b, ArrayValue):
-        return numpy_operations().operate(interp, symbol, a, b)
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
-        other = b if isinstance(a, TensorValue) else a
-        if is_boxed(other):  # a member of an enumeration of numbers
-            plain = whole_plain_part(interp, b) if other is b else plain_part(interp, a, dunder)
-            if plain is not other:
-                return compare(interp, symbol, a, plain) if other is b else compare(interp, symbol, plain, b)
-            return _compare_attempts(interp, symbol, a, b)
-        if isinstance(other, TensorValue) or isinstance(other, _NUMBERS) and _is_number(other):
-            if isinstance(a, ScalarValue):  # which asks the tensor
-                return interp.record(getattr(operator, reflected), [b, a], {})
-            return interp.record(function, [a, b], {})
-        if isinstance(other, PyValue) and not isinstance(other.obj, _NEVER_TENSORS):
-            if not is_number(other.obj):
-                raise unsupported(other, f"{symbol} with a tensor")
-            return interp.record(function, [a, b], {})
-        if symbol in ("==", "!=") and not isinstance(other, (ListValue, TupleValue, ObjectValue)):
-            return const(symbol == "!=")
-        raise GraphBreak("unsupported_op", f"Tensor {symbol} {other.cls.__name__}")
-    if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS):
-        return _compare_numbers(interp, symbol, function, a, b)
-    if isinstance(a, (PyValue, FunctionValue)) and isinstance(b, (PyValue, FunctionValue, ConstValue)) or \
-            isinstance(b, (PyValue, FunctionValue)) and isinstance(a, ConstValue):
-        answer = _compare_objects(interp, function, a, b)
-        if answer is not None:
-            return answer
-    return _compare_attempts(interp, symbol, a, b)
+        right = b.whole_plain_part(interp) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
+        is_asked = isinstance(left, BoxedValue) or isinstance(right, BoxedValue) or left is a and right is b
+        return _compare_attempts(interp, symbol, a, b) if is_asked else compare(interp, symbol, left, right)
+    answer = a.compare(interp, symbol, b, False)
+    if answer is None:
+        answer = b.compare(interp, symbol, a, True)
+    return _compare_attempts(interp, symbol, a, b) if answer is None else answer
 
 
 def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
@@ -615,7 +302,7 @@ def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> A
             if not (isinstance(result, ConstValue) and result.value is NotImplemented):
                 return result
         elif (isinstance(left, BoxedValue) or isinstance(right, BoxedValue)) and answers(interp, method, left, right):
-            x, y = whole_plain_part(interp, left), whole_plain_part(interp, right)
+            x, y = left.whole_plain_part(interp), right.whole_plain_part(interp)
             return compare(interp, symbol, x, y) if left is a else compare(interp, symbol, y, x)
         elif symbol == "!=" and found is object.__ne__ and \
                 isinstance(interp.context.class_lookup(left.cls, "__eq__"), types.FunctionType):
@@ -623,7 +310,7 @@ def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> A
                                       [left, right])
             if not (isinstance(result, ConstValue) and result.value is NotImplemented):
                 return const(not truth(interp, result))
-        elif isinstance(left, (ListValue, TupleValue, DictValue, SetValue)) and index == 0:
+        elif left.answers_comparisons and not left.is_known_object and index == 0:
             answer = compare_builtin(interp, symbol, a, b)
             if answer is not None:
                 return answer
@@ -648,8 +335,7 @@ def _answers(interp: Interpreter, symbol: str, found: Any, left: Value, right: V
         return True  # it raises
     if found is getattr(object, method):
         return symbol == "!=" and isinstance(interp.context.class_lookup(left.cls, "__eq__"), types.FunctionType)
-    return isinstance(left, (TupleValue, ListValue, DictValue, SetValue, PyValue)) and \
-        not isinstance(found, types.FunctionType) and found is not MISSING
+    return left.answers_comparisons and not isinstance(found, types.FunctionType) and found is not MISSING
 
 
 def _order(interp: Interpreter, a: Value, b: Value, dunder: str, reflected: str) -> list[tuple[Value, Value, str]]:
@@ -658,109 +344,21 @@ def _order(interp: Interpreter, a: Value, b: Value, dunder: str, reflected: str)
     return [(a, b, dunder), (b, a, reflected)]
 
 
-def _compare_numbers(interp: Interpreter, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
-    if isinstance(a, ScalarValue) or isinstance(b, ScalarValue):
-        if not (_is_number(a) and _is_number(b)):
-            return const(symbol == "!=")
-        with interp.recording(symbol):
-            return number_value(interp.builder.scalar_op(function, interp.to_payload(a), interp.to_payload(b)))
-    left = a.expr if isinstance(a, SymValue) else a.value  # type: ignore[attr-defined]
-    right = b.expr if isinstance(b, SymValue) else b.value  # type: ignore[attr-defined]
-    if not all(isinstance(x, (int, float, sympy.Expr)) for x in (left, right)):
-        if symbol in ("==", "!="):
-            return const(symbol == "!=")
-        return fold_constants(interp, function, _pin_number(interp, a, symbol), _pin_number(interp, b, symbol))
-    if _is_vast(left) or _is_vast(right):
-        return fold_constants(interp, function, _pin_number(interp, a, symbol), _pin_number(interp, b, symbol))
-    if any(isinstance(x, float) for x in (left, right)):
-        if not any(isinstance(x, sympy.Expr) for x in (left, right)):
-            return fold_constants(interp, function, left, right)
-        with interp.recording(symbol):
-            return number_value(interp.builder.scalar_op(function, *(interp.to_payload(as_number(interp, v))
-                                                                     for v in (a, b))))
-    if any(interp.context.sizes.is_unbacked(x) for x in (left, right)):
-        return _compare_computed(interp, symbol, function, a, b)
-    return const(interp.context.sizes.decide(_size_relation(symbol, left, right),
-                                             f"{left} {symbol} {right} at {interp.loc()}"))
-
-
-_SIZE_RELATIONS = {"<": "Lt", "<=": "Le", "==": "Eq", "!=": "Ne", ">": "Gt", ">=": "Ge"}
-
-
-def _size_relation(symbol: str, left: Any, right: Any) -> Any:
-    return getattr(sympy, _SIZE_RELATIONS[symbol])(*_without_bools(left, right))
-
-
-def _compare_computed(interp: Interpreter, symbol: str, function: Callable[..., Any], a: Value, b: Value) -> Value:
-    """A comparison with a size that depends on data: known, or a truth value that the graph computes."""
-    known = interp.context.sizes.known(_size_relation(symbol, interp.to_payload(a), interp.to_payload(b)))
-    if known is not None:
-        return const(known)
-    return _compare_numbers(interp, symbol, function, as_number(interp, a), as_number(interp, b))
-
-
-def _compare_objects(interp: Interpreter, function: Callable[..., Any], a: Value, b: Value) -> Value | None:
-    """Classes, modules, functions, enum members: by identity, unless their class defines more."""
-    def real(v: Value) -> Any:
-        if isinstance(v, ConstValue):
-            return v.value
-        if isinstance(v, PyValue):
-            return interp.context.pin(v)
-        return v.real if v.real is not None else v  # type: ignore[attr-defined]
-
-    x, y = real(a), real(b)
-    if all(is_compared_by_c(o) for o in (x, y)):
-        return fold_constants(interp, function, x, y)
-    return None
-
-
 def compare_builtin(interp: Interpreter, symbol: str, a: Value, b: Value) -> Value | None:
-    """Comparison of builtin containers."""
-    context = interp.context
-    if isinstance(a, ListValue) and isinstance(b, ListValue) or isinstance(a, TupleValue) and isinstance(b, TupleValue):
-        xs = [context.force(v) for v in a.items]
-        ys = [context.force(v) for v in b.items]
-        if symbol in ("==", "!="):
-            if len(xs) != len(ys):
-                return const(symbol == "!=")
-            return const(all(equal(interp, x, y) for x, y in zip(xs, ys, strict=True)) == (symbol == "=="))
-        for x, y in zip(xs, ys, strict=False):
-            if not equal(interp, x, y):
-                return interp.finish_sync(compare(interp, symbol, x, y))
-        return const(COMPARE[symbol][0](len(xs), len(ys)))
-    if symbol in ("==", "!=") and all(isinstance(v, DictViewValue) and v.kind == "items" for v in (a, b)):
-        a, b = a.of, b.of  # type: ignore[attr-defined]
-    if isinstance(a, DictValue) and isinstance(b, DictValue) and symbol in ("==", "!="):
-        xs_, ys_ = dict(context.dict_items(a)), dict(context.dict_items(b))
-        check_known(a, (*xs_, *ys_))
-        same = xs_.keys() == ys_.keys() and all(equal(interp, v, ys_[k]) for k, v in xs_.items())
-        return const(same == (symbol == "=="))
-    if isinstance(a, (SetValue, DictViewValue)) and isinstance(b, (SetValue, DictViewValue)):
-        return const(COMPARE[symbol][0](set(set_keys(interp, a)), set(set_keys(interp, b))))
-    if isinstance(a, RangeValue) and isinstance(b, RangeValue) and symbol in ("==", "!="):
-        xs = range_items(interp, a)
-        ys = range_items(interp, b)
-        return const(([x.value for x in xs] == [y.value for y in ys]) == (symbol == "=="))  # type: ignore[attr-defined]
-    if isinstance(a, SliceValue) and isinstance(b, SliceValue):
-        if symbol not in ("==", "!="):
-            raise unsupported(a, symbol)
-        same = all(equal(interp, getattr(a, n), getattr(b, n)) for n in ("start", "stop", "step"))
-        return const(same == (symbol == "=="))
-    if isinstance(a, MethodValue) and isinstance(b, MethodValue) and symbol in ("==", "!="):
-        same = equal(interp, a.func, b.func) and same_object(interp, a.self, b.self)
-        return const(same == (symbol == "=="))
-    if isinstance(a, PyValue) and not is_compared_by_c(a.obj) or isinstance(b, PyValue) and \
-            not is_compared_by_c(b.obj):
-        raise unsupported(a if isinstance(a, PyValue) else b, symbol)
-    return None
+    """Comparison of two builtin objects of a kind."""
+    answer = a.compare_same(interp, symbol, b)
+    if answer is None:
+        for value in (a, b):
+            value.check_comparable(symbol)
+    return answer
 
 
 def equal(interp: Interpreter, a: Value, b: Value) -> bool:
     """Whether `a is b or a == b`, as containers compare their items."""
     if a is b:
         return True
-    if isinstance(a, TensorValue) and isinstance(b, TensorValue):
-        check_identity(interp, a, b)
+    if isinstance(a, TensorValue):
+        a.is_same(interp, b)
     return truth(interp, interp.finish_sync(compare(interp, "==", a, b))) or _one_nan(interp, a, b)
 
 
@@ -776,7 +374,7 @@ def _one_nan(interp: Interpreter, a: Value, b: Value) -> bool:
         return a.value is b.value
     for one, other in ((a, b), (b, a)):
         if isinstance(one, ScalarValue) and one.source is not None and other.source is not None:
-            truth(interp, _compare_numbers(interp, "==", operator.eq, one, one))  # this time it is no NaN
+            truth(interp, compare_numbers(interp, "==", one, one))  # this time it is no NaN
     return False
 
 
@@ -793,48 +391,42 @@ def truth(interp: Interpreter, value: Value) -> bool:
 
 def truth_or_number(interp: Interpreter, value: Value) -> bool | TracedScalar:
     """`bool(value)`; where it depends on data, the number in the graph that decides."""
-    if isinstance(value, ConstValue):
-        if value.value is NotImplemented:
-            return True
-        return bool(value.value)
-    if isinstance(value, SymValue):
-        return interp.context.sizes.decide(sympy.Ne(value.expr, 0), f"truth at {interp.loc()}")
-    if isinstance(value, ScalarValue):
-        known = decide(interp.builder, value.traced, f"a branch, {interp.loc()}")
-        if known is None:
-            known = answer_of(interp.builder, value.traced)
-        return value.traced if known is None else known
-    if isinstance(value, ArrayValue):
-        raise GraphBreak("data_dependent_branch", "the truth of a numpy array")
-    if isinstance(value, PyValue) and is_number(value.obj):
-        return bool(interp.context.pin(value))
-    if isinstance(value, TensorValue):
-        own_methods(interp, value, "__bool__")
-        with interp.recording("bool"):
-            result = interp.builder.call(torch.Tensor.__bool__, (value.traced,), {}, interp.loc())
-        assert isinstance(result, (bool, TracedScalar))
-        return result
-    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue, RangeValue, DictViewValue, ObjectValue)) or \
-            isinstance(value, PyValue) and method_of_program(interp.context, value, "__bool__", "__len__"):
+    if value.asks_class(interp, "__bool__", "__len__"):
         for name in ("__bool__", "__len__"):
             found = interp.context.class_lookup(value.cls, name)
             if isinstance(found, types.FunctionType):
                 result = interp.call_sync(interp.context.const_object(found), [value])
-                if name == "__bool__" and not (isinstance(result, ScalarValue) or result.cls is bool):
+                if name == "__len__":
+                    result = _checked_length(interp, result)
+                elif not isinstance(result, ScalarValue) and result.cls is not bool:
                     raise interp.throw(TypeError, f"__bool__ should return bool, returned {result.cls.__name__}")
-                return truth_or_number(interp, result if name == "__bool__" else _checked_length(interp, result))
-            if isinstance(value, BoxedValue) and found is not MISSING:
-                return truth_or_number(interp, value.plain)
-            if found is not MISSING and name == "__bool__":
-                raise unsupported(value, "truth")
+                return truth_or_number(interp, result)
             if found is not MISSING:
-                return truth_or_number(interp, length(interp, value))
-        return True
-    if not isinstance(value, PyValue) or not hasattr(value.cls, "__bool__") and not hasattr(value.cls, "__len__"):
-        return True
-    if isinstance(value.obj, (type, enum.Enum, str)):
-        return bool(interp.context.pin(value))
-    raise unsupported(value, "truth")
+                break
+    return value.truth(interp)
+
+
+def truth_of_number(interp: Interpreter, traced: TracedScalar) -> bool | TracedScalar:
+    """The truth of a number that the graph computes, where something is known of it; else the number."""
+    known = decide(interp.builder, traced, f"a branch, {interp.loc()}")
+    if known is None:
+        known = answer_of(interp.builder, traced)
+    return traced if known is None else known
+
+
+def number_of_size(interp: Interpreter, expr: Any) -> ScalarValue:
+    """A size as a number that the graph computes."""
+    return ScalarValue(number_of(interp.builder, expr))
+
+
+def joined(interp: Interpreter, *texts: Value) -> Value:
+    """The texts in one."""
+    return text(interp, symbolic_text.joined, *texts)
+
+
+def known_number(interp: Interpreter, value: ScalarValue, what: str) -> Any:
+    """The value of a number that the graph computes from what is known while tracing, guarded; None for others."""
+    return pin(interp.builder, value.traced, f"{what}, {interp.loc()}")
 
 
 def length(interp: Interpreter, value: Value) -> Value:
@@ -846,24 +438,8 @@ def length(interp: Interpreter, value: Value) -> Value:
         return _checked_length(interp, interp.call_sync(interp.context.const_object(found), [value]))
     plain = plain_part(interp, value, "__len__")
     if plain is not value and found is not MISSING:
-        return length(interp, known_text(interp, plain))
-    if isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
-        return number_of_items(interp.context, value)
-    if isinstance(value, DictViewValue):
-        return number_of_items(interp.context, value.of)
-    if isinstance(value, RangeValue):
-        if isinstance(value.stop, SymValue) and isinstance(value.start, ConstValue) and value.start.value == 0 \
-                and isinstance(value.step, ConstValue) and value.step.value == 1:
-            return const(0) if _is_negative(interp, value.stop) else value.stop
-        return const(len(range_items(interp, value)))
-    if isinstance(value, ArrayValue):
-        return numpy_operations().length(interp, value)
-    if isinstance(value, TensorValue):
-        sizes = value.traced.spec.shape
-        return sym(sizes[0]) if sizes else interp.record(torch.Tensor.__len__, [value], {})
-    if found is MISSING:
-        raise interp.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
-    raise unsupported(value, "len()")
+        return length(interp, plain.as_known(interp))
+    return value.length(interp)
 
 
 def _is_negative(interp: Interpreter, number: SymValue) -> bool:

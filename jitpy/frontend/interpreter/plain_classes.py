@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import enum
 import sys
 import types
 import typing
@@ -24,12 +23,6 @@ def is_plain_class(cls: type, on: type = object) -> bool:
             continue
         return False
     return True
-
-
-def compares_by_program(cls: type) -> bool:
-    """Whether a dict that looks for an instance calls code of the program's."""
-    return any(isinstance(method, types.FunctionType) for method in (cls.__eq__, cls.__hash__)) and \
-        not (cls.__eq__ is object.__eq__ and cls.__hash__ is enum.Enum.__hash__)
 
 
 _c_state: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()

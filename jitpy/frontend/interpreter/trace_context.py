@@ -43,11 +43,12 @@ from ..guards.source import (
 from ..models.arrays.array_values import SameNumber
 from ..models.builtins.growing import (
     SymbolicKey,
+    dict_count,
     fixed_key,
     is_changing_text,
     is_symbolic,
 )
-from ..models.builtins.symbolic_text import TextValue, known_part
+from ..models.builtins.symbolic_text import known_part
 from ..polyfills import MODELLED_METHODS
 from ..values import (
     CONST_TYPES,
@@ -66,6 +67,7 @@ from ..values import (
     ScalarValue,
     SymValue,
     TensorValue,
+    TextValue,
     TraceContext,
     UnreadTuple,
     Value,
@@ -571,6 +573,8 @@ class SymbolicTraceContext:
         """The Value of a key, as iteration gives it."""
         found = d.keys.get(key)
         return found if found is not None else self.const_object(key)
+
+    dict_count = dict_count
 
     def dict_set(self, d: DictValue, key: Any, value: Value, key_value: Value | None = None) -> None:
         """`d[key] = value`, logged."""

@@ -71,8 +71,8 @@ def _call_model(interp: Interpreter, fn: Value, obj: Any, found: Handler, args: 
 @family("torch state", torch_state_functions.get, FUNCTION, METHOD, OBJECT)
 def _call_state(interp: Interpreter, fn: Value, obj: Any, found: Any, args: Args, kwargs: Kwargs) -> Any:
     with interp.recording(fn.describe()):
-        payload = found(interp.builder, tuple(interp.to_payload(a) for a in args),
-                        {k: interp.to_payload(v) for k, v in kwargs.items()})
+        payload = found(interp.builder, tuple(a.payload(interp) for a in args),
+                        {k: v.payload(interp) for k, v in kwargs.items()})
     return interp.from_payload(payload)
 
 

@@ -1,6 +1,7 @@
 """Kinds of values, one file each: how each kind of Python object behaves while it is traced."""
 
-from .array import DTYPE_TYPES, IS_CAPTURED, NUMPY_DTYPES, TORCH_DTYPES, ArrayIterator, ArrayValue, is_array, is_number
+from .array import UFUNCS_OF_OPERATORS, ArrayIterator, ArrayValue, NumpyNumberValue, operate
+from .attribute_rules import RULES, Rule, attributes_of, rule_of
 from .base import (
     DELETED,
     NULL,
@@ -10,7 +11,9 @@ from .base import (
     Interpreter,
     Lazy,
     Missing,
+    NotConstant,
     NullValue,
+    Show,
     TraceContext,
     Value,
     is_subtype,
@@ -20,89 +23,65 @@ from .base import (
 from .classes import ClassWrites
 from .constant import CONST_TYPES, FALSE, NONE, TRUE, ConstValue, const
 from .dict import DictIterator, DictValue, DictViewValue
-from .exception import ExceptionValue, ExcInfoValue, TracebackValue
-from .function import (
-    BuiltinMethodValue,
-    CellValue,
-    FunctionValue,
-    MethodValue,
-    SuperValue,
-)
+from .exception import ExceptionValue, ExcInfoValue, TracebackValue, base_in_c, descriptors_of, state_names
+from .function import BuiltinMethodValue, CellValue, FunctionValue, MethodValue, SuperValue
 from .hook_number import HookNumberValue, has_hook_numbers
 from .instance import BoxedValue, ModelledValue, ObjectValue
 from .iterator import Exhausted, GeneratorValue, IteratorValue
 from .iterators import END_OF_LIST, ListIterator, ReverseIterator, SequenceIterator
 from .list import ListValue
-from .number import ScalarValue, SymValue
-from .opaque import PyValue, UnreadTuple
+from .number import (
+    ComputedNumberValue,
+    ScalarValue,
+    SymValue,
+    as_number,
+    compare_numbers,
+    count_value,
+    sym,
+    symbolic_binary,
+)
+from .opaque import EnumMemberValue, PyValue, UnreadTuple, compare_objects, is_same_object, wrap_by_identity
+from .operator_tables import BINARY, COMPARE, SYMBOLS, UNARY
 from .range import RangeValue, SliceValue
-from .set import SetValue
-from .tensor import TensorValue
-from .tuple import TupleValue
+from .real_objects import (
+    ASKED,
+    BOXED_READERS,
+    DTYPE_TYPES,
+    IS_CAPTURED,
+    NUMBERS,
+    NUMPY_DTYPES,
+    PLAIN_TYPES,
+    TORCH_DTYPES,
+    base_of,
+    compares_by_program,
+    is_array,
+    is_compared_by_c,
+    is_number,
+    method_of_program,
+)
+from .sequence import SequenceValue
+from .set import SET_OPERATORS, SetValue, ShownAs, compare_sets
+from .tensor import SETTERS, TensorValue, sets_attribute
+from .text import TextValue
+from .tree import tree_iter, tree_map, tree_pack, tree_unpack
+from .tuple import TupleValue, shown_by_parts
 from .weak_reference import WeakReferenceValue
+from .wrapping import Wrap, wrap_new, wraps
 
 __all__ = [
-    "TraceContext",
-    "ArrayValue",
-    "BoxedValue",
-    "BuiltinMethodValue",
-    "CONST_TYPES",
-    "CellValue",
-    "ClassWrites",
-    "ConstValue",
-    "ArrayIterator",
-    "DELETED",
-    "DictIterator",
-    "END_OF_LIST",
-    "ListIterator",
-    "ReverseIterator",
-    "SequenceIterator",
-    "DTYPE_TYPES",
-    "DictValue",
-    "DictViewValue",
-    "ExcInfoValue",
-    "ExceptionValue",
-    "Exhausted",
-    "FALSE",
-    "FunctionValue",
-    "GeneratorValue",
-    "Handler",
-    "HookNumberValue",
-    "IS_CAPTURED",
-    "Identity",
-    "Interpreter",
-    "IteratorValue",
-    "Lazy",
-    "ListValue",
-    "MethodValue",
-    "Missing",
-    "ModelledValue",
-    "NONE",
-    "NULL",
-    "NUMPY_DTYPES",
-    "NullValue",
-    "ObjectValue",
-    "PyValue",
-    "RangeValue",
-    "ScalarValue",
-    "SetValue",
-    "SliceValue",
-    "SuperValue",
-    "SymValue",
-    "TORCH_DTYPES",
-    "TRUE",
-    "TensorValue",
-    "TracebackValue",
-    "TupleValue",
-    "UNBOUND",
-    "UnreadTuple",
-    "Value",
-    "WeakReferenceValue",
-    "const",
-    "has_hook_numbers",
-    "is_array",
-    "is_number",
-    "is_subtype",
-    "type_name",
-    "unsupported",
+    "ASKED", "ArrayIterator", "ArrayValue", "BINARY", "BOXED_READERS", "BoxedValue", "BuiltinMethodValue", "COMPARE",
+    "CONST_TYPES", "CellValue", "ClassWrites", "ComputedNumberValue", "ConstValue", "DELETED", "DTYPE_TYPES",
+    "DictIterator", "DictValue", "DictViewValue", "END_OF_LIST", "EnumMemberValue", "ExcInfoValue", "ExceptionValue",
+    "Exhausted", "FALSE", "FunctionValue", "GeneratorValue", "Handler", "HookNumberValue", "IS_CAPTURED", "Identity",
+    "Interpreter", "IteratorValue", "Lazy", "ListIterator", "ListValue", "MethodValue", "Missing", "ModelledValue",
+    "NONE", "NULL", "NUMBERS", "NUMPY_DTYPES", "NotConstant", "NullValue", "NumpyNumberValue", "ObjectValue",
+    "PLAIN_TYPES", "PyValue", "RULES", "RangeValue", "ReverseIterator", "Rule", "SETTERS", "SET_OPERATORS", "SYMBOLS",
+    "ScalarValue", "SequenceIterator", "SequenceValue", "SetValue", "Show", "ShownAs", "SliceValue", "SuperValue",
+    "SymValue", "TORCH_DTYPES", "TRUE", "TensorValue", "TextValue", "TraceContext", "TracebackValue", "TupleValue",
+    "UFUNCS_OF_OPERATORS", "UNARY", "UNBOUND", "UnreadTuple", "Value", "WeakReferenceValue", "Wrap", "as_number",
+    "attributes_of", "base_in_c", "base_of", "compare_numbers", "compare_objects", "compare_sets",
+    "compares_by_program", "const", "count_value", "descriptors_of", "has_hook_numbers", "is_array", "is_compared_by_c",
+    "is_number", "is_same_object", "is_subtype", "method_of_program", "operate", "rule_of", "sets_attribute",
+    "shown_by_parts", "state_names", "sym", "symbolic_binary", "tree_iter", "tree_map", "tree_pack", "tree_unpack",
+    "type_name", "unsupported", "wrap_by_identity", "wrap_new", "wraps",
 ]

@@ -8,9 +8,13 @@ from typing import Any
 
 from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import Source, StepSource
-from .base import DELETED, Interpreter, Missing, Show, TraceContext, Value
+from .base import DELETED, Interpreter, Missing, Show, TraceContext, Value, unsupported
+from .constant import const
+from .hook_number import has_hook_numbers
 from .instance import ObjectValue
 from .iterator import Exhausted, IteratorValue
+from .number import count_value
+from .set import SET_OPERATORS, compare_sets
 from .tuple import TupleValue
 from .wrapping import wraps
 
@@ -23,7 +27,8 @@ class DictValue(ObjectValue):
     `unsettled` of them have keys that are not known exactly.
     """
 
-    __slots__ = ("complete", "instance", "keys", "length", "log", "owner", "real_dict", "unsettled", "vals")
+    answers_comparisons = True
+    __slots__ = ("complete", "instance", "keys", "log", "owner", "real_dict", "real_length", "unsettled", "vals")
 
     def __init__(self, source: Source | None = None, cls: type = dict, real: Any = None, real_dict: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -35,7 +40,66 @@ class DictValue(ObjectValue):
         self.instance: Value | None = None  # ... and that itself, where tracing made it
         self.log: list[tuple[Any, Value | Missing]] = []
         self.unsettled = 0
-        self.length: Any = None  # the real dict's, once it was asked for
+        self.real_length: Any = None  # once it was asked for
+
+    def length(self, interp: Interpreter) -> Value:
+        return count_value(interp.context.dict_count(self))
+
+    def payload(self, interp: Interpreter) -> Any:
+        return {k: v.payload(interp) for k, v in interp.context.plain_items(self)}
+
+    def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
+        context = interp.context
+        if name != "OR" or not isinstance(other, DictValue) or self.cls is not dict or other.cls is not dict:
+            return None
+        target = self if inplace else DictValue()
+        for one in (other,) if inplace else (self, other):
+            for key, item in context.dict_items(one):
+                context.dict_set(target, key, item, context.dict_key_value(one, key))
+        return target
+
+    def answers_operator(self, interp: Interpreter, name: str, method: str, found: Any, other: Value) -> bool:
+        if isinstance(other, DictValue) and found is getattr(dict, method, None):
+            return True
+        return (issubclass(other.cls, dict) or method == "__ior__") and \
+            super().answers_operator(interp, name, method, found, other)
+
+    def check_known(self, keys: Iterable[Any]) -> None:
+        """A break where keys are numbers of hooks, which tracing does not know."""
+        if has_hook_numbers(keys):
+            raise unsupported(self, "a look at the numbers of hooks")
+
+    def compare_same(self, interp: Interpreter, symbol: str, other: Value) -> Value | None:
+        if not isinstance(other, DictValue) or symbol not in ("==", "!="):
+            return None
+        xs, ys = dict(interp.context.dict_items(self)), dict(interp.context.dict_items(other))
+        self.check_known((*xs, *ys))
+        same = xs.keys() == ys.keys() and all(interp.equal(v, ys[k]) for k, v in xs.items())
+        return const(same == (symbol == "=="))
+
+    def getitem(self, interp: Interpreter, key: Value) -> Any:
+        found = interp.context.dict_get(self, key.key(interp))
+        if found is not None:
+            return found
+        if not interp.context.has_slot(self.cls, "__missing__"):
+            raise interp.throw(KeyError, key)
+        missing = interp.context.class_lookup(self.cls, "__missing__")
+        return interp.call(interp.context.const_object(missing), [self, key], {})
+
+    def setitem(self, interp: Interpreter, key: Value, new: Value) -> None:
+        if interp.context.dict_set_unread(self, key):
+            interp.context.dict_set_symbolic(self, key, new)
+        else:
+            interp.context.dict_set(self, key.key(interp), new, key)
+
+    def delitem(self, interp: Interpreter, key: Value) -> None:
+        real_key = key.key(interp)
+        if interp.context.dict_get(self, real_key) is None:
+            raise interp.throw(KeyError, key)
+        interp.context.dict_delete(self, real_key)
+
+    def contains(self, interp: Interpreter, item: Value) -> Value:
+        return const(interp.context.dict_get(self, item.key(interp)) is not None)
 
     @property
     def was_read(self) -> bool:
@@ -72,7 +136,7 @@ class DictValue(ObjectValue):
             interp.context.write_slot(made, factory, copy(interp.context.read_slot(self, factory)))
         for key, item in interp.context.dict_items(self):
             new = copy(interp.context.dict_key_value(self, key))
-            interp.context.dict_set(made, interp.key_of(new), copy(item), new)
+            interp.context.dict_set(made, new.key(interp), copy(item), new)
         return made
 
     def branches(self, interp: Interpreter) -> list[Value] | None:
@@ -114,6 +178,33 @@ class DictViewValue(Value):
     @property
     def cls(self) -> type:  # type: ignore[override]
         return type(getattr(self.base(), self.kind)())
+
+    def truth(self, interp: Interpreter) -> Any:
+        return interp.truth_or_number(self.length(interp))
+
+    def length(self, interp: Interpreter) -> Value:
+        return self.of.length(interp)
+
+    def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
+        return interp.set_binary(name, self, other, inplace) if name in SET_OPERATORS else None
+
+    def set_keys(self, interp: Interpreter) -> list[Any] | None:
+        if self.kind == "values":
+            return None
+        items = interp.context.dict_items(self.of)
+        self.of.check_known(key for key, _ in items)
+        if self.kind == "keys":
+            return [key for key, _ in items]
+        return [(key, found.key(interp)) for key, found in items]
+
+    def compare_same(self, interp: Interpreter, symbol: str, other: Value) -> Value | None:
+        if self.kind == "items" and isinstance(other, DictViewValue) and other.kind == "items" and \
+                symbol in ("==", "!="):
+            return self.of.compare_same(interp, symbol, other.of)
+        return compare_sets(interp, symbol, self, other)
+
+    def contains(self, interp: Interpreter, item: Value) -> Value | None:
+        return self.of.contains(interp, item) if self.kind == "keys" else None
 
 
 class DictIterator(IteratorValue):

@@ -105,6 +105,11 @@ class TracebackValue(Value):
         self.source = None
         self.step = step
 
+    def is_same(self, interp: Interpreter, other: Value) -> bool | None:
+        if isinstance(other, TracebackValue):
+            raise unsupported(self, "is")  # every frame that an exception leaves puts another one in front
+        return None
+
 
 class ExcInfoValue(Value):
     """The entry that PUSH_EXC_INFO leaves on the stack: `previous` was handled before `current` (None: nothing was)."""

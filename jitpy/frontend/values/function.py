@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source, attr, index, item
-from .base import UNBOUND, Interpreter, Missing, TraceContext, Value, unsupported
+from .base import UNBOUND, Identity, Interpreter, Missing, TraceContext, Value, unsupported
 from .constant import ConstValue, const
 from .dict import DictValue
-from .opaque import PyValue
+from .opaque import PyValue, compare_objects, is_same_object
 from .tuple import TupleValue
 from .wrapping import wraps
 
@@ -66,6 +66,8 @@ class FunctionValue(Value):
     __slots__ = ("annotations", "attrs", "closure", "code", "defaults", "doc", "globals", "known", "kwdefaults",
                  "module", "name", "pin", "qualname")
     cls = types.FunctionType
+    is_known_object = True
+
     takes_attributes = True
     is_atomic = True
 
@@ -115,6 +117,18 @@ class FunctionValue(Value):
 
     def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         return interp.call_function(self, args, kwargs)
+
+    def real_object(self, interp: Interpreter) -> Any:
+        return self if self.real is None else self.real
+
+    def compare(self, interp: Interpreter, symbol: str, other: Value, swapped: bool) -> Any:
+        return compare_objects(interp, symbol, *((other, self) if swapped else (self, other)))
+
+    def is_same(self, interp: Interpreter, other: Value) -> bool | None:
+        return is_same_object(interp, self, other)
+
+    def key(self, interp: Interpreter) -> Any:
+        return self.real if self.real is not None else Identity(self)
 
     # attributes
 
@@ -253,6 +267,12 @@ class MethodValue(Value):
 
     def call(self, interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         return self.func.call(interp, [self.self, *args], kwargs)
+
+    def compare_same(self, interp: Interpreter, symbol: str, other: Value) -> Value | None:
+        if not isinstance(other, MethodValue) or symbol not in ("==", "!="):
+            return None
+        same = interp.equal(self.func, other.func) and interp.same_object(self.self, other.self)
+        return const(same == (symbol == "=="))
 
     def missing_attribute(self, interp: Interpreter, name: str) -> Any:
         return interp.getattr(self.func, name)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
+from ..breaks import GraphBreak
 from ..guards.source import Source
 from .attribute_rules import RULES
-from .base import Interpreter, Missing, Show, Value
+from .base import Interpreter, Missing, Show, Value, unsupported
 
 
 class ObjectValue(Value):
@@ -44,6 +48,32 @@ class ObjectValue(Value):
 
     def place(self) -> Any:
         return "object", self.cls
+
+    def asks_class(self, interp: Interpreter, *names: str) -> bool:
+        return True
+
+    def keeps(self, interp: Interpreter, base: type, *names: str) -> bool:
+        """Whether the class leaves special methods to a builtin base."""
+        return all(interp.context.class_lookup(self.cls, name) is getattr(base, name) for name in names)
+
+    def is_compared_by_tensor(self, symbol: str) -> bool | None:
+        raise GraphBreak("unsupported_op", f"Tensor {symbol} {self.cls.__name__}")
+
+    def tensor_operand(self, interp: Interpreter) -> Value | None:
+        return None
+
+    def truth(self, interp: Interpreter) -> Any:
+        if interp.context.has_slot(self.cls, "__bool__"):
+            raise unsupported(self, "truth")
+        return not interp.context.has_slot(self.cls, "__len__") or interp.truth_or_number(interp.length(self))
+
+    def key(self, interp: Interpreter) -> Any:
+        return interp.instance_key(self)
+
+    def payload(self, interp: Interpreter) -> Any:
+        if isinstance(self.real, torch.Generator):
+            raise GraphBreak("rng_state", "a torch.Generator")
+        return super().payload(interp)
 
 
 class ModelledValue(ObjectValue):
@@ -84,6 +114,7 @@ class BoxedValue(ObjectValue):
     number, text or bytes of the exact type that C code sees in it (see `models/builtins/plain_parts.py`)."""
 
     __slots__ = ("base", "plain")
+    is_boxed = True
 
     def __init__(self, cls: type, base: type, plain: Value, source: Source | None = None, real: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -97,3 +128,40 @@ class BoxedValue(ObjectValue):
 
     def children(self) -> Iterable[Any]:
         return self.plain, *super().children()
+
+    def whole_plain_part(self, interp: Interpreter) -> Value:
+        return self.plain
+
+    answers_operator = Value.answers_by_c
+
+    def transparent_part(self, interp: Interpreter) -> Value:
+        """The plain part, where the class has no special method of its own at all: no C code can tell the two apart by
+        what it computes. Else itself."""
+        return interp.plain_part(self, *(name for name, method in vars(self.base).items() if name.startswith("__") and
+                                         isinstance(method, _C_METHODS) and name not in _ASIDE))
+
+    def truth(self, interp: Interpreter) -> Any:
+        if interp.context.has_slot(self.cls, "__bool__") or interp.context.has_slot(self.cls, "__len__"):
+            return interp.truth_or_number(self.plain)
+        return True
+
+    def key(self, interp: Interpreter) -> Any:
+        plain = interp.plain_part(self, "__hash__", "__eq__")
+        return super().key(interp) if plain is self else plain.key(interp)
+
+    def payload(self, interp: Interpreter) -> Any:
+        interp.no_torch_function(self)
+        return self.plain.payload(interp)
+
+    def constant(self, interp: Interpreter) -> Any:
+        plain = self.transparent_part(interp)
+        return super().constant(interp) if plain is self else plain.constant(interp)
+
+    def folded(self, interp: Interpreter) -> Any:
+        plain = self.transparent_part(interp)
+        return super().folded(interp) if plain is self else plain.folded(interp)
+
+
+_C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
+#: special methods of builtin types that say nothing about what C code does with the plain part
+_ASIDE = frozenset({"__new__", "__init__", "__doc__", "__getattribute__", "__getnewargs__", "__sizeof__"})

@@ -8,12 +8,15 @@ from typing import Any
 from ..guards.source import Source
 from .base import Interpreter, Show, Value
 from .constant import ConstValue
-from .instance import ModelledValue, ObjectValue
+from .instance import ModelledValue
 from .iterators import ListIterator, ReverseIterator
+from .number import count_value
+from .range import SliceValue
+from .sequence import SequenceValue
 from .tuple import shown_by_parts
 
 
-class ListValue(ObjectValue):
+class ListValue(SequenceValue):
     """A list or an instance of a subclass. `owner` is the modelled instance whose hidden list this is.
 
     `unread` stands for the items of a list from outside until all are asked for (see `models/builtins/growing.py`).
@@ -22,6 +25,7 @@ class ListValue(ObjectValue):
     """
 
     __slots__ = ("_items", "dirty", "log", "owner", "unread")
+    base = list
 
     def __init__(self, items: list[Any] | None, source: Source | None = None, cls: type = list, real: Any = None,
                  unread: Any = None) -> None:
@@ -47,8 +51,19 @@ class ListValue(ObjectValue):
         items = self.items if self.unread is None else self.unread.front + self.unread.back
         return *items, *super().children()
 
+    def made_of(self, items: list[Any]) -> ListValue:
+        return ListValue(items)
+
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         return ReverseIterator(self, type(reversed([]))) if backwards else ListIterator(self)
+
+    def item(self, interp: Interpreter, i: int) -> Value | None:
+        """Item `i`, or None where there is none."""
+        if self.unread is None or not self.unread.reach(i):
+            return super().item(interp, i)
+        items = self.unread.side(i)
+        value = items[i] = interp.context.force(items[i])
+        return value
 
     def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
         value = ListValue(self.items) if found is list.__repr__ else self
@@ -62,11 +77,62 @@ class ListValue(ObjectValue):
         made.items = list(map(copy, self.items))
         return made
 
-    def branches(self, interp: Interpreter) -> list[Value] | None:
-        return list(map(interp.context.force, self.items))
+    def has_item(self, i: int) -> bool:
+        return self.unread is not None and self.unread.reach(i) or -len(self.items) <= i < len(self.items)
 
-    def rebuild(self, interp: Interpreter, item: Callable[[Value], Value]) -> Value | None:
-        return ListValue([item(interp.context.force(part)) for part in self.items]) if self.cls is list else None
+    def length(self, interp: Interpreter) -> Value:
+        return super().length(interp) if self.unread is None else count_value(self.unread.count())
 
-    def unpacked(self, interp: Interpreter, item: Callable[[Value], Any]) -> Any:
-        return [item(interp.context.force(part)) for part in self.items] if self.cls is list else None
+    def setitem(self, interp: Interpreter, key: Value, new: Value) -> None:
+        if not isinstance(key, SliceValue):
+            self.change(interp.context, "__setitem__", self._place(interp, key), new)
+            return
+        cut, values = key.real(interp), list(interp.iterate(new))
+        try:
+            [*self.items].__setitem__(cut, values)
+        except ValueError as error:
+            raise interp.raise_real(error) from None
+        interp.mutate(self)
+        self.items[cut] = values
+
+    def delitem(self, interp: Interpreter, key: Value) -> None:
+        if not isinstance(key, SliceValue):
+            self.change(interp.context, "__delitem__", self._place(interp, key))
+            return
+        cut = key.real(interp)
+        interp.mutate(self)
+        del self.items[cut]
+
+    def change(self, context: Any, method: str, *args: Any) -> None:
+        """Call a method of list that changes it. Positions are ints within range; other arguments Values (or Lazy)."""
+        if self.unread is None or not self.unread.change(method, args):
+            getattr(list, method)(self.items, *args)
+        context.writes += 1
+        if self.source is not None or self.owner is not None:
+            self.log.append((method, args))
+        if self.source is not None:
+            context.touch(self)
+        elif self.owner is not None:
+            if not hasattr(self.owner.body, "changes"):
+                self.owner.dirty = True
+            if self.owner.source is not None:
+                context.touch(self.owner)
+
+    def _place(self, interp: Interpreter, key: Value) -> int:
+        i = interp.index_of(key, "list")
+        if not self.has_item(i):
+            raise interp.throw(IndexError, "list assignment index out of range")
+        return i
+
+    def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
+        if name == "ADD" and inplace:
+            interp.call(interp.context.const_object(list.extend), [self, other], {})
+            return self
+        if name == "ADD" and isinstance(other, ListValue):
+            return ListValue(self.items + other.items)
+        times = self.repeats(interp, name, other)
+        if times is None or not inplace:
+            return None if times is None else self.made_of(self.items * times)
+        interp.mutate(self)
+        self.items = self.items * times
+        return self

@@ -8,9 +8,11 @@ from typing import Any
 from ..breaks import GraphBreak
 from ..guards.source import Source
 from .base import Interpreter, Show, Value
-from .constant import CONST_TYPES, const
+from .constant import CONST_TYPES, ConstValue, const
 from .instance import ObjectValue
 from .iterators import SequenceIterator
+from .number import SymValue, count_value
+from .operator_tables import COMPARE
 
 
 class SetValue(ObjectValue):
@@ -19,6 +21,7 @@ class SetValue(ObjectValue):
     stands for the items of one from outside until all are asked for.
     """
 
+    answers_comparisons = True
     __slots__ = ("_items", "_mirror", "exact", "log", "same", "unread")
 
     def __init__(self, items: dict[Any, Value] | None, source: Source | None = None, cls: type = set,
@@ -64,7 +67,7 @@ class SetValue(ObjectValue):
             return const(text)
         if self.source is not None or found not in (set.__repr__, frozenset.__repr__):
             return super().shown(interp, function, found, show)
-        items = ", ".join(repr(interp.constant_of(self.items[key])) for key in self.mirror)
+        items = ", ".join(repr(self.items[key].constant(interp)) for key in self.mirror)
         listed = f"{{{items}}}" if items else ""
         return const(listed if items and self.cls is set else f"{self.cls.__name__}({listed})")
 
@@ -72,7 +75,7 @@ class SetValue(ObjectValue):
         if self.cls not in (set, frozenset):
             return None
         copies = list(map(copy, self.ordered()))
-        return SetValue({interp.key_of(copied): copied for copied in copies}, None, self.cls)
+        return SetValue({copied.key(interp): copied for copied in copies}, None, self.cls)
 
     @property
     def mirror(self) -> Any:
@@ -97,6 +100,50 @@ class SetValue(ObjectValue):
             mirror = self._mirror = set(self.real)
             self.exact = set.__sizeof__(mirror) == set.__sizeof__(self.real) and list(mirror) == list(self.real)
         return self.mirror
+
+    def length(self, interp: Interpreter) -> Value:
+        return count_value(len(self.items) if self.unread is None else self.unread.count(self))
+
+    def key(self, interp: Interpreter) -> Any:
+        return frozenset(self.items) if self.keeps(interp, frozenset, "__hash__", "__eq__") else super().key(interp)
+
+    def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
+        if name not in SET_OPERATORS or other.set_keys(interp) is None:
+            return None
+        return interp.set_binary(name, self, other, inplace)
+
+    def answers_operator(self, interp: Interpreter, name: str, method: str, found: Any, other: Value) -> bool:
+        if isinstance(other, SetValue):
+            return True
+        return issubclass(other.cls, (set, frozenset)) and super().answers_operator(interp, name, method, found, other)
+
+    def folded(self, interp: Interpreter) -> Any:
+        if self.cls not in (set, frozenset):
+            return super().folded(interp)
+        return self.cls(v.folded(interp) for v in self.items.values())
+
+    def member_key(self, interp: Interpreter) -> Any:
+        return frozenset(self.items) if self.cls.__hash__ is None else self.key(interp)
+
+    def set_keys(self, interp: Interpreter) -> list[Any]:
+        return list(self.items)
+
+    def compare_same(self, interp: Interpreter, symbol: str, other: Value) -> Value | None:
+        return compare_sets(interp, symbol, self, other)
+
+    def contains(self, interp: Interpreter, item: Value) -> Value:
+        key = item.member_key(interp)
+        unread = self.unread if isinstance(item, (ConstValue, SymValue)) else None
+        return const(unread.holds(self, key) if unread is not None else key in self.items)
+
+
+SET_OPERATORS = ("AND", "OR", "SUBTRACT", "XOR")
+
+
+def compare_sets(interp: Interpreter, symbol: str, a: Value, b: Value) -> Value | None:
+    """A comparison of two sets, or views of dicts; None for others."""
+    left, right = a.set_keys(interp), b.set_keys(interp)
+    return None if left is None or right is None else const(COMPARE[symbol][0](set(left), set(right)))
 
 
 class ShownAs:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
+from ..breaks import GraphBreak
 from ..guards.source import Source
 from .attribute_rules import RULES
 from .base import Interpreter, Value
 from .constant import const
 from .dict import DictValue
 from .iterators import SequenceIterator
+from .number import ScalarValue, sym
+from .operator_tables import BINARY, COMPARE, SYMBOLS, UNARY
 
 #: attributes of tensors that are set through C: `setter(interp, tensor, new)`
 SETTERS: dict[str, Callable[[Interpreter, Any, Value], Any]] = {}
@@ -81,3 +85,89 @@ class TensorValue(Value):
 
     def place(self) -> Any:
         return "tensor", None
+
+    def truth(self, interp: Interpreter) -> Any:
+        interp.own_methods(self, "__bool__")
+        with interp.recording("bool"):
+            return interp.builder.call(torch.Tensor.__bool__, (self.traced,), {}, interp.loc())
+
+    def length(self, interp: Interpreter) -> Value:
+        sizes = self.traced.spec.shape
+        return sym(sizes[0]) if sizes else interp.record(torch.Tensor.__len__, [self], {})
+
+    def unary(self, interp: Interpreter, name: str) -> Value:
+        function, method = UNARY[name]
+        interp.own_methods(self, method)
+        return interp.record(function, [self], {})
+
+    def key(self, interp: Interpreter) -> Any:
+        interp.builder.speculation.check_identity(self.traced)
+        return interp.identity_key(self)
+
+    def payload(self, interp: Interpreter) -> Any:
+        return self.traced
+
+    def as_index(self, interp: Interpreter, what: str) -> int:
+        interp.own_methods(self, "__index__")
+        return interp.as_int(interp.record(torch._C.TensorBase.__index__, [self], {}), what)
+
+    def getitem(self, interp: Interpreter, key: Value) -> Value:
+        interp.own_methods(self, "__getitem__")
+        return interp.record(torch.Tensor.__getitem__, [self, key.tensor_subscript(interp)], {})
+
+    def setitem(self, interp: Interpreter, key: Value, new: Value) -> None:
+        interp.own_methods(self, "__setitem__")
+        interp.record(torch.Tensor.__setitem__, [self, key.tensor_subscript(interp), new], {})
+
+    def compare(self, interp: Interpreter, symbol: str, other: Value, swapped: bool) -> Any:
+        is_compared = other.is_compared_by_tensor(symbol)
+        if is_compared is None:
+            return None
+        if is_compared:
+            function, _, reflected = COMPARE[symbol]
+            if swapped and isinstance(other, ScalarValue):  # which asks the tensor
+                return interp.record(getattr(operator, reflected), [self, other], {})
+            return interp.record(function, [other, self] if swapped else [self, other], {})
+        if symbol in ("==", "!="):
+            return const(symbol == "!=")
+        raise GraphBreak("unsupported_op", f"Tensor {symbol} {other.cls.__name__}")
+
+    def is_compared_by_tensor(self, symbol: str) -> bool | None:
+        return True
+
+    def is_same(self, interp: Interpreter, other: Value) -> bool | None:
+        if isinstance(other, TensorValue):
+            interp.builder.speculation.check_identity(self.traced)
+            interp.builder.speculation.check_identity(other.traced)
+        return None
+
+    def contains(self, interp: Interpreter, item: Value) -> Value:
+        answer = interp.call_sync(interp.context.const_object(torch.Tensor.__contains__), [self, item])
+        return const(interp.truth(answer))
+
+    def arithmetic(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
+        operand = other.tensor_operand(interp)
+        if operand is None:
+            return None
+        function, _, _, of_assignment = BINARY[name]
+        return interp.record(getattr(operator, of_assignment) if inplace else function, [self, operand], {})
+
+    def reflected(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
+        operand = other.tensor_operand(interp)
+        if operand is None:
+            return None
+        if operand.cls in (str, bytes):
+            if name == "REMAINDER":
+                return operand.combine(interp, name, self, inplace)
+            raise GraphBreak("unsupported_op", f"{operand.cls.__name__} {SYMBOLS[name]} Tensor")
+        if operand.is_number and name == "TRUE_DIVIDE":
+            return interp.record(torch.Tensor.mul, [interp.record(torch.Tensor.reciprocal, [self], {}), operand], {})
+        if operand.is_number and name in _REFLECTED:
+            return interp.record(_REFLECTED[name], [self, operand], {})
+        return interp.record(BINARY[name][0], [operand, self], {})
+
+    answers_operator = Value.answers_by_c
+
+
+#: what a tensor's reflected operators call
+_REFLECTED = {"ADD": torch.Tensor.add, "MULTIPLY": torch.Tensor.mul, "SUBTRACT": torch.rsub}

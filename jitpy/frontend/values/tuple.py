@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from ..guards.source import Source
-from .base import Interpreter, Show, Value
+from .base import Interpreter, Show, Value, unsupported
 from .constant import ConstValue
 from .instance import ObjectValue
 from .iterators import ReverseIterator, SequenceIterator
+from .sequence import SequenceValue
 
 
 def shown_by_parts(interp: Interpreter, value: Any, show: Show, depth: int = 0) -> str | None:
@@ -35,10 +36,11 @@ def shown_by_parts(interp: Interpreter, value: Any, show: Show, depth: int = 0) 
     return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
 
-class TupleValue(ObjectValue):
+class TupleValue(SequenceValue):
     """A tuple or an instance of a subclass (named tuples, torch.Size, torch.return_types)."""
 
     __slots__ = ("items",)
+    base = tuple
 
     def __init__(self, items: list[Any], source: Source | None = None, cls: type = tuple, real: Any = None) -> None:
         super().__init__(cls, source, real)
@@ -62,6 +64,9 @@ class TupleValue(ObjectValue):
     def place(self) -> Any:
         return None
 
+    def made_of(self, items: list[Any]) -> TupleValue:
+        return TupleValue(items, None, torch.Size if self.cls is torch.Size else tuple)
+
     def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
         value = TupleValue(self.items) if found is tuple.__repr__ else self
         text = shown_by_parts(interp, value, show) if value.cls is tuple else None
@@ -79,13 +84,32 @@ class TupleValue(ObjectValue):
         memo[id(self)] = made = self if same else TupleValue(copies, None, self.cls)
         return made
 
-    def branches(self, interp: Interpreter) -> list[Value] | None:
-        return list(map(interp.context.force, self.items))
+    def key(self, interp: Interpreter) -> Any:
+        if self.cls is not tuple and not self.keeps(interp, tuple, "__hash__", "__eq__"):
+            raise unsupported(self, "hash()")
+        return tuple(v.key(interp) for v in self.forced(interp))
 
-    def rebuild(self, interp: Interpreter, item: Callable[[Value], Value]) -> Value | None:
-        if self.cls not in (tuple, torch.Size):
-            return None
-        return TupleValue([item(interp.context.force(part)) for part in self.items], None, self.cls)
+    def payload(self, interp: Interpreter) -> Any:
+        items = super().payload(interp)
+        return self.cls(*items) if hasattr(self.cls, "_fields") else tuple(items)
 
-    def unpacked(self, interp: Interpreter, item: Callable[[Value], Any]) -> Any:
-        return tuple(item(interp.context.force(part)) for part in self.items) if self.cls is tuple else None
+    def constant(self, interp: Interpreter) -> Any:
+        is_size = self.cls is torch.Size
+        return torch.Size([v.constant(interp) for v in self.forced(interp)]) if is_size else super().constant(interp)
+
+    def numpy_fake(self, interp: Interpreter, fake: Callable[[Any], Any]) -> Any:
+        return tuple(map(fake, self.items)) if self.cls is torch.Size else super().numpy_fake(interp, fake)
+
+    def tensor_subscript(self, interp: Interpreter) -> Value:
+        items = self.forced(interp)
+        made = [v.tensor_subscript(interp) for v in items]
+        return self if all(x is y for x, y in zip(made, items, strict=True)) else TupleValue(made)
+
+    def setitem(self, interp: Interpreter, key: Value, new: Value) -> None:
+        raise interp.throw(TypeError, f"{self.cls.__name__!r} object does not support item assignment")
+
+    def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
+        if name != "ADD" or not isinstance(other, TupleValue):
+            return super().combine(interp, name, other, inplace)
+        sizes = self.cls in (tuple, torch.Size) and other.cls in (tuple, torch.Size)
+        return TupleValue(self.items + other.items, None, type(self.cls() + other.cls()) if sizes else tuple)

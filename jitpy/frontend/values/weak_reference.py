@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 from ..guards.source import Source
-from .base import TraceContext, Value
+from .base import Interpreter, TraceContext, Value, unsupported
 from .wrapping import wraps
 
 
@@ -19,6 +19,11 @@ class WeakReferenceValue(Value):
     def __init__(self, target: Value | None, source: Source | None = None, real: Any = None, born: int = 0) -> None:
         self.source = source
         self.target, self.real, self.born = target, real, born
+
+    def is_same(self, interp: Interpreter, other: Value) -> bool | None:
+        if isinstance(other, WeakReferenceValue):
+            raise unsupported(self, "is")  # an object may have one that serves all who ask for it
+        return None
 
 
 @wraps(weakref.ref)

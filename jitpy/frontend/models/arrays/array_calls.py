@@ -16,11 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...interpreter.callees import builtin
-from ...interpreter.calls import as_int
-from ...interpreter.constant_folding import NotConstant, deep_constant
 from ...interpreter.frame import TracedException
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, METHODS, UFUNCS, Counterpart
@@ -29,21 +26,21 @@ from ...values import (
     TORCH_DTYPES,
     ArrayValue,
     ConstValue,
-    DictValue,
     Interpreter,
     ListValue,
-    PyValue,
-    RangeValue,
+    NotConstant,
+    NumpyNumberValue,
     ScalarValue,
-    SliceValue,
+    SequenceValue,
     SymValue,
     TensorValue,
     TupleValue,
     Value,
     const,
     is_number,
-    unsupported,
 )
+from ...values.array import refuse
+from ...values.tree import tree_unpack
 from .array_values import errors_are_silent
 
 _aten = torch.ops.aten
@@ -52,10 +49,6 @@ _NUMBERS = (ConstValue, SymValue, ScalarValue)
 
 #: Arrays of constants up to this size are part of the code.
 _CONSTANT_BYTES = 1 << 16
-
-
-def refuse(what: str) -> GraphBreak:
-    return GraphBreak("numpy", what)
 
 
 def _name(function: Any) -> str:
@@ -108,28 +101,11 @@ def constant_array(interp: Interpreter, array: Any) -> Value:
 def fake_of(interp: Interpreter, value: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Any:
     """A real object with the type and layout of what a Value stands for; `made` keeps those of arrays."""
     value = interp.context.force(value)
-    if isinstance(value, ConstValue):
-        return value.value
-    if isinstance(value, SymValue):
-        return interp.builder.sizes.hint(value.expr)
-    if isinstance(value, ScalarValue):
-        return value.cls(1)
-    if isinstance(value, ArrayValue):
-        if id(value) not in made:
-            made[id(value)] = value, _array_like(interp, value)
-        return made[id(value)][1]
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list, torch.Size):
-        items = [fake_of(interp, item, made) for item in value.items]
-        return items if isinstance(value, ListValue) else tuple(items)
-    if isinstance(value, DictValue) and value.cls is dict:
-        return {key: fake_of(interp, item, made) for key, item in interp.context.plain_items(value)}
-    if isinstance(value, SliceValue):
-        return slice(*(fake_of(interp, part, made) for part in (value.start, value.stop, value.step)))
-    if isinstance(value, RangeValue):
-        return range(*(as_int(interp, part, "range()") for part in (value.start, value.stop, value.step)))
-    if isinstance(value, PyValue) and (is_number(value.obj) or isinstance(value.obj, type)):
-        return interp.context.pin(value)
-    raise unsupported(value, "a numpy operation")
+    if not isinstance(value, ArrayValue):
+        return value.numpy_fake(interp, lambda part: fake_of(interp, part, made))
+    if id(value) not in made:
+        made[id(value)] = value, _array_like(interp, value)
+    return made[id(value)][1]
 
 
 def _array_like(interp: Interpreter, value: ArrayValue) -> Any:
@@ -164,7 +140,7 @@ def conform(interp: Interpreter, what: str, result: Value, answer: Any,
             made: dict[int, tuple[ArrayValue, Any]]) -> Value:
     """Torch's result, as the object that numpy would have returned."""
     if isinstance(answer, (tuple, list)):
-        if not isinstance(result, (TupleValue, ListValue)) or len(result.items) != len(answer):
+        if not isinstance(result, SequenceValue) or len(result.items) != len(answer):
             raise refuse(f"{what} with several results")
         parts = [conform(interp, what, interp.context.force(item), part, made)
                  for item, part in zip(result.items, answer, strict=True)]
@@ -248,7 +224,7 @@ def converted(interp: Interpreter, what: str, value: Value, dtype: Any, number: 
             return tensor
         _check_cast(what, value.dtype, dtype)
         return _called(interp, torch.Tensor.to, [tensor, const(TORCH_DTYPES[dtype])])
-    if isinstance(value, PyValue) and is_number(value.obj):
+    if isinstance(value, NumpyNumberValue):
         plain = interp.context.pin(value).astype(dtype).item()
     elif isinstance(value, ConstValue):
         plain = dtype.type(value.value).item()
@@ -339,7 +315,7 @@ def _dtypes(values: list[Any]) -> list[Any]:
     """Those of the tensors among a body's arguments."""
     found = []
     for value in values:
-        if isinstance(value, (ListValue, TupleValue)):
+        if isinstance(value, SequenceValue):
             found += _dtypes(value.items)
         elif isinstance(value, tuple):
             found += _dtypes(list(value))
@@ -359,14 +335,14 @@ def _operand(interp: Interpreter, what: str, entry: Counterpart, name: str, valu
         return tuple(_operand(interp, what, entry, name, item, dtype) for item in value)
     value = interp.context.force(value)
     if name in entry.converted and not (isinstance(value, ConstValue) and value.value is None):
-        if isinstance(value, (ListValue, TupleValue)):
+        if isinstance(value, SequenceValue):
             return type(value)([_operand(interp, what, entry, name, item, dtype) for item in value.items])
         return converted(interp, what, value, dtype)
     if isinstance(value, ArrayValue):
         return tensor_of(interp, value)
-    if isinstance(value, (ListValue, TupleValue)):
+    if isinstance(value, SequenceValue):
         return type(value)([_operand(interp, what, entry, name, item, dtype) for item in value.items])
-    if isinstance(value, PyValue) and is_number(value.obj):
+    if isinstance(value, NumpyNumberValue):
         return const(interp.context.pin(value).item())
     return value
 
@@ -393,13 +369,8 @@ def _lifted(interp: Interpreter, what: str, answer: Any) -> Value:
 
 
 def _constant(interp: Interpreter, value: Value) -> Any:
-    if isinstance(value, PyValue) and is_number(value.obj):
-        return interp.context.pin(value)
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return value.cls(_constant(interp, interp.context.force(v)) for v in value.items)
-    if isinstance(value, RangeValue):
-        raise NotConstant
-    return deep_constant(interp, value)
+    return tree_unpack(interp, lambda leaf: interp.context.pin(leaf) if isinstance(leaf, NumpyNumberValue) else
+                       leaf.folded(interp), value)
 
 
 def call_ufunc(interp: Interpreter, ufunc: Any, args: list[Value], kwargs: dict[str, Value],
@@ -459,7 +430,7 @@ def _resolved(what: str, ufunc: Any, kinds: tuple[Any, ...], signature: Any) -> 
 
 def _as_array(interp: Interpreter, value: Value) -> Value:
     """A list of numbers as the array that numpy makes of it."""
-    if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple):
+    if isinstance(value, SequenceValue) and value.cls in (list, tuple):
         return call_array_function(interp, np.array, FUNCTIONS["array"], [value], {})
     return value
 

@@ -10,7 +10,6 @@ import torch
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import builtin, handler_of
-from ...interpreter.operators import sym
 from ...polyfills import arrays
 from ...polyfills.arrays import FUNCTIONS, Counterpart
 from ...values import (
@@ -21,17 +20,20 @@ from ...values import (
     BuiltinMethodValue,
     ConstValue,
     ListValue,
+    NumpyNumberValue,
     PyValue,
     ScalarValue,
+    SequenceValue,
     SliceValue,
     SymValue,
     TensorValue,
     TupleValue,
     Value,
     const,
-    is_number,
+    sym,
     unsupported,
 )
+from ...values.array import refuse
 from ...values.attribute_rules import attributes_of
 from .array_calls import (
     array_of_tensor,
@@ -43,7 +45,6 @@ from .array_calls import (
     converted,
     fake_of,
     own_copy,
-    refuse,
     tensor_of,
     tensor_of_array,
     traced_body,
@@ -53,42 +54,13 @@ from .array_values import to_array, to_scalar
 if TYPE_CHECKING:
     from ...values import Interpreter
 
-# -- operators ------------------------------------------------------------------------------------------------
-
-#: BinaryOp name, symbol of a comparison, unary instruction -> name of the ufunc
-_OPERATORS = {
-    "ADD": "add", "SUBTRACT": "subtract", "MULTIPLY": "multiply", "TRUE_DIVIDE": "divide",
-    "FLOOR_DIVIDE": "floor_divide", "REMAINDER": "remainder", "POWER": "power", "MATRIX_MULTIPLY": "matmul",
-    "AND": "bitwise_and", "OR": "bitwise_or", "XOR": "bitwise_xor", "<": "less", "<=": "less_equal", ">": "greater",
-    ">=": "greater_equal", "==": "equal", "!=": "not_equal", "UNARY_NEGATIVE": "negative",
-    "UNARY_POSITIVE": "positive", "UNARY_INVERT": "invert",
-}
-
-
-def operate(interp: Interpreter, name: str, *operands: Value, inplace: bool = False) -> Any:
-    """An operator or comparison with an array or scalar among its operands."""
-    if name not in _OPERATORS or not all(_is_operand(v, operands) for v in operands):
-        raise refuse(f"operator {name} of numpy with {' and '.join(v.cls.__name__ for v in operands)}")
-    target = operands[0] if inplace and isinstance(operands[0], ArrayValue) and not operands[0].is_scalar else None
-    if inplace and not isinstance(operands[0], (ArrayValue, ConstValue, SymValue, ScalarValue)):
-        raise refuse(f"{operands[0].cls.__name__} {name}= array")
-    return call_ufunc(interp, getattr(np, _OPERATORS[name]), list(operands), {}, target)
-
-
-def _is_operand(value: Value, operands: tuple[Value, ...]) -> bool:
-    if isinstance(value, (ListValue, TupleValue)):
-        return value.cls in (list, tuple) and all(
-            v is value or isinstance(v, ArrayValue) and not v.is_scalar for v in operands)
-    if isinstance(value, ConstValue):
-        return isinstance(value.value, (bool, int, float, complex))
-    return isinstance(value, (ArrayValue, SymValue, ScalarValue)) or isinstance(value, PyValue) and is_number(value.obj)
-
-
 # -- subscripts -----------------------------------------------------------------------------------------------
 
 
-def get_item(interp: Interpreter, array: ArrayValue, key: Value) -> Value:
+@builtin(np.ndarray.__getitem__)
+def _get_item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`array[key]`: a view, a scalar, or what index arrays pick."""
+    array, key = _array_first(args)
     made: dict[int, tuple[ArrayValue, Any]] = {}
     fake, place = fake_of(interp, array, made), fake_of(interp, key, made)
     answer = asked(interp, "ndarray.__getitem__", lambda a, k: a[k], fake, place)
@@ -101,11 +73,13 @@ def get_item(interp: Interpreter, array: ArrayValue, key: Value) -> Value:
     return conform(interp, "ndarray.__getitem__", result, answer, made)
 
 
-def set_item(interp: Interpreter, array: ArrayValue, key: Value, new: Value) -> None:
+@builtin(np.ndarray.__setitem__)
+def _set_item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`array[key] = new`."""
+    array, key, new = _array_first(args)
     if array.is_scalar or isinstance(new, TensorValue):
         raise refuse("ndarray.__setitem__ with a tensor, or of a scalar")
-    if isinstance(new, (ListValue, TupleValue)):
+    if isinstance(new, SequenceValue):
         new = call_array_function(interp, np.array, FUNCTIONS["array"], [new], {})
     made: dict[int, tuple[ArrayValue, Any]] = {}
     fake, place, value = (fake_of(interp, v, made) for v in (array, key, new))
@@ -117,6 +91,13 @@ def set_item(interp: Interpreter, array: ArrayValue, key: Value, new: Value) -> 
         traced_body(interp, arrays.placed, [tensor_of(interp, array), tensor_of(interp, key), tensor])
     else:
         traced_body(interp, torch.Tensor.__setitem__, [tensor_of(interp, array), _key(interp, key, masks=True), tensor])
+    return NONE
+
+
+def _array_first(args: list[Value]) -> tuple[Any, ...]:
+    if not isinstance(args[0], ArrayValue):
+        raise unsupported(args[0], "a method of numpy's arrays")
+    return tuple(args)
 
 
 def _is_place(array: ArrayValue, key: Value) -> TypeGuard[ArrayValue]:
@@ -162,26 +143,12 @@ def _index(interp: Interpreter, value: Value, masks: bool) -> Value:
 
 
 def _plain_int(interp: Interpreter, value: Value) -> Value:
-    if isinstance(value, PyValue) and is_number(value.obj) and value.obj.dtype.kind in "iu":
+    if isinstance(value, NumpyNumberValue) and value.obj.dtype.kind in "iu":
         return const(int(interp.context.pin(value)))
     return value
 
 
 # -- sizes, items, truth --------------------------------------------------------------------------------------
-
-
-def length(interp: Interpreter, array: ArrayValue) -> Value:
-    """`len(array)`."""
-    if not array.traced.ndim:
-        raise refuse("len() of a scalar")
-    return sym(array.traced.spec.shape[0])
-
-
-def number_of(interp: Interpreter, array: ArrayValue) -> Value:
-    """The Python number in a scalar or an array without dimensions."""
-    if array.traced.ndim:
-        raise refuse("a number of an array")
-    return interp.record(torch.Tensor.item, [tensor_of(interp, array)], {})
 
 
 # -- attributes -----------------------------------------------------------------------------------------------
@@ -236,7 +203,7 @@ def _fill(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
     assert isinstance(args[0], ArrayValue)
     if len(args) != 2 or not isinstance(args[1], (ConstValue, ScalarValue, PyValue)):
         raise refuse("ndarray.fill() with an array")
-    set_item(interp, args[0], const(Ellipsis), args[1])
+    args[0].setitem(interp, const(Ellipsis), args[1])
     return NONE
 
 
@@ -397,7 +364,7 @@ def _scalar_type(cls: Any) -> Any:
         if len(args) != 1 or kwargs:
             raise refuse(f"numpy.{cls.__name__} with such arguments")
         value = args[0]
-        if isinstance(value, ConstValue) or isinstance(value, PyValue) and is_number(value.obj):
+        if isinstance(value, (ConstValue, NumpyNumberValue)):
             real = value.value if isinstance(value, ConstValue) else interp.context.pin(value)
             return interp.context.const_object(asked(interp, f"numpy.{cls.__name__}", cls, real))
         if isinstance(value, ArrayValue) and value.traced.ndim:
@@ -461,4 +428,4 @@ attributes_of(ArrayValue, get=load_attr)
 _fold_arange = handler_of(np.arange)
 _register()
 
-__all__ = ["get_item", "length", "load_attr", "number_of", "operate", "set_item"]
+__all__ = ["load_attr"]

@@ -25,17 +25,16 @@ from ...interpreter.calls import as_int, inline_library, number_value, own_metho
 from ...interpreter.constant_folding import fold, fold_deep
 from ...interpreter.frame import Frame, TracedException
 from ...interpreter.module_attributes import module_getattribute
-from ...interpreter.operator_methods import BINARY, COMPARE, UNARY
 from ...interpreter.operators import (
-    as_number,
     fold_constants,
-    numpy_operations,
-    sym,
 )
 from ...polyfills import ORIGINALS, builtins_, construct
 from ...values import (
+    BINARY,
+    COMPARE,
     FALSE,
     NONE,
+    UNARY,
     ArrayValue,
     BoxedValue,
     ConstValue,
@@ -45,22 +44,24 @@ from ...values import (
     FunctionValue,
     GeneratorValue,
     Interpreter,
-    ListValue,
     ObjectValue,
     PyValue,
     ScalarValue,
+    SequenceValue,
     SetValue,
     SymValue,
     TensorValue,
     TupleValue,
     Value,
+    as_number,
     const,
+    sym,
     type_name,
     unsupported,
 )
 from .generators import resume_sync
 from .iteration import get_iter, next_sync
-from .plain_parts import plain_part, whole_plain_part
+from .plain_parts import plain_part
 from .symbolic_text import is_made_of_numbers, text
 
 Args = list[Value]
@@ -231,7 +232,7 @@ def builtin_len(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _plain_number(interp: Interpreter, value: Value) -> Value:
     """The Python number in a scalar of numpy's; other Values as they are."""
-    return numpy_operations().number_of(interp, value) if isinstance(value, ArrayValue) else value
+    return value.number(interp) if isinstance(value, ArrayValue) else value
 
 
 @builtin(bool)
@@ -267,8 +268,8 @@ def builtin_int(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
                     return checked_call(interp, hook, int, f"{name} returned non-int (type %s)", value)
                 if hook is not MISSING:
                     return interp.call(interp.getattr(value, name), [], {})
-    return fold(interp, int, [const(interp.constant_of(a)) for a in args],
-                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
+    return fold(interp, int, [const(a.constant(interp)) for a in args],
+                {k: const(v.constant(interp)) for k, v in kwargs.items()})
 
 
 @builtin(float)
@@ -287,13 +288,13 @@ def builtin_float(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             return checked_call(interp, hook, float, message, value)
         if hook is not MISSING:
             return interp.call(interp.getattr(value, "__float__"), [], {})
-    return fold(interp, float, [const(interp.constant_of(a)) for a in args], {})
+    return fold(interp, float, [const(a.constant(interp)) for a in args], {})
 
 
 @builtin(complex)
 def builtin_complex(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return fold(interp, complex, [const(interp.constant_of(a)) for a in args],
-                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
+    return fold(interp, complex, [const(a.constant(interp)) for a in args],
+                {k: const(v.constant(interp)) for k, v in kwargs.items()})
 
 
 @builtin(abs)
@@ -322,19 +323,19 @@ def builtin_round(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise interp.throw(TypeError, f"type {value.cls.__name__} doesn't define __round__ method")
     if isinstance(value, ScalarValue):
         with interp.recording("round"):
-            return number_value(interp.builder.scalar_op(round, *(interp.to_payload(a) for a in args)))
+            return number_value(interp.builder.scalar_op(round, *(a.payload(interp) for a in args)))
     if isinstance(value, ObjectValue):
         return interp.call(interp.getattr(value, "__round__"), args[1:], {})
-    return fold(interp, round, [const(interp.constant_of(a)) for a in args],
-                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
+    return fold(interp, round, [const(a.constant(interp)) for a in args],
+                {k: const(v.constant(interp)) for k, v in kwargs.items()})
 
 
 @builtin(pow)
 def builtin_pow(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and not kwargs:
         return interp.binary("POWER", args[0], args[1])
-    return fold(interp, pow, [const(interp.constant_of(a)) for a in args],
-                {k: const(interp.constant_of(v)) for k, v in kwargs.items()})
+    return fold(interp, pow, [const(a.constant(interp)) for a in args],
+                {k: const(v.constant(interp)) for k, v in kwargs.items()})
 
 
 def checked_call(interp: Interpreter, method: types.FunctionType, kind: type, message: str, *args: Value) -> Any:
@@ -357,9 +358,9 @@ def builtin_hash(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(value, TupleValue) and hasher is tuple.__hash__ and value.cls is not torch.Size:
         value = TupleValue(value.items)
     if isinstance(value, (ConstValue, TupleValue)):
-        return fold_constants(interp, hash, interp.constant_of(value))
+        return fold_constants(interp, hash, value.constant(interp))
     if isinstance(value, SetValue) and hasher is frozenset.__hash__:
-        return const(hash(frozenset(interp.constant_of(item) for item in value.items.values())))
+        return const(hash(frozenset(item.constant(interp) for item in value.items.values())))
     if hasher is None:
         raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
     raise unsupported(value, "hash()")
@@ -378,7 +379,7 @@ def builtin_id(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _folding(function: Any) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        return fold(interp, function, [const(interp.constant_of(a)) for a in args], {})
+        return fold(interp, function, [const(a.constant(interp)) for a in args], {})
 
     return handler
 
@@ -401,10 +402,10 @@ def _math(function: Any) -> Any:
         args = [as_number(interp, plain_part(interp, a, *_CONVERSIONS)) for a in args]
         if any(isinstance(a, ScalarValue) for a in args):
             with interp.recording(f"math.{function.__name__}"):
-                return number_value(interp.builder.scalar_op(function, *(interp.to_payload(a) for a in args)))
+                return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
         if function is math.sqrt and any(isinstance(a, SymValue) for a in args):
             with interp.recording("math.sqrt"):  # of a size: the usual scale of attention
-                return number_value(interp.builder.scalar_op(function, *(interp.to_payload(a) for a in args)))
+                return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
         if all(isinstance(a, (ConstValue, SymValue)) for a in args):
             plain = [const(as_int(interp, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a
                      for a in args]
@@ -435,7 +436,7 @@ def _extremum(symbol: str, body_name: str) -> Any:
             if any(isinstance(a, SymValue) and interp.context.sizes.is_unbacked(a.expr) for a in args) and \
                     all(issubclass(a.cls, int) for a in args):
                 extremum = sympy.Max if body_name == "max" else sympy.Min
-                return sym(extremum(*(interp.to_payload(a) for a in args)))
+                return sym(extremum(*(a.payload(interp) for a in args)))
             best = args[0]
             for other in args[1:]:
                 if interp.truth(interp.compare(symbol, other, best)):
@@ -445,7 +446,7 @@ def _extremum(symbol: str, body_name: str) -> Any:
                 all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
             with interp.recording(body_name):
                 function = getattr(builtins, body_name)
-                return number_value(interp.builder.scalar_op(function, *(interp.to_payload(a) for a in args)))
+                return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
         from ...polyfills import builtins_
 
         return interp.call(interp.context.const_object(getattr(builtins_, body_name)), args, kwargs)
@@ -507,7 +508,7 @@ def builtin_str(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return const("")
     if len(args) > 1:
-        return fold(interp, str, [const(interp.constant_of(a)) for a in args], {})
+        return fold(interp, str, [const(a.constant(interp)) for a in args], {})
     return to_str(interp, args[0])
 
 
@@ -524,10 +525,10 @@ def builtin_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return checked_call(interp, hook, str, "__format__ must return a str, not %s", args[0], spec)
     if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
         return to_str(interp, args[0])
-    value, spec = plain_part(interp, args[0], "__format__"), whole_plain_part(interp, spec)
+    value, spec = plain_part(interp, args[0], "__format__"), spec.whole_plain_part(interp)
     if is_made_of_numbers(value) or is_made_of_numbers(spec):
         return text(interp, format, value, spec)
-    formatted, how = value.formatted(interp), interp.constant_of(spec)
+    formatted, how = value.formatted(interp), spec.constant(interp)
     try:
         return const(format(formatted, how))
     except Exception as error:
@@ -606,7 +607,7 @@ def operator_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if isinstance(value, SymValue):
         return value
-    if isinstance(value, ObjectValue) and not isinstance(value, (TupleValue, ListValue)):
+    if isinstance(value, ObjectValue) and not isinstance(value, SequenceValue):
         hook = interp.context.class_lookup(value.cls, "__index__")
         if isinstance(hook, types.FunctionType):
             return checked_call(interp, hook, int, "__index__ returned non-int (type %s)", value)
@@ -640,8 +641,8 @@ def update_wrapper(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """Between two Python functions, the wrapper made here; other callables go through the library's own code."""
     names = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
     wrapper, wrapped = names["wrapper"], names["wrapped"]
-    usual = interp.constant_of(names["assigned"]) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
-    usual = usual and ("updated" not in names or interp.constant_of(names["updated"]) == functools.WRAPPER_UPDATES)
+    usual = (names["assigned"]).constant(interp) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
+    usual = usual and ("updated" not in names or (names["updated"]).constant(interp) == functools.WRAPPER_UPDATES)
     if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
             and wrapper.source is None and not _is_generic(interp, wrapped)):
         return inline_library(interp, functools.update_wrapper, args, kwargs)

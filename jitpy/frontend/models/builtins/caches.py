@@ -39,7 +39,6 @@ from ...guards.source import ConstSource, GlobalsSource, Source
 from ...interpreter.callees import builtin, calls_of
 from ...interpreter.frame import TracedException
 from ...interpreter.hash_keys import hashed_fields
-from ...interpreter.plain_classes import compares_by_program
 from ...values import (
     CONST_TYPES,
     ConstValue,
@@ -50,6 +49,7 @@ from ...values import (
     SymValue,
     TupleValue,
     Value,
+    compares_by_program,
 )
 from ..tensors.higher_order import state_of
 
@@ -241,7 +241,7 @@ def _plain(interp: Interpreter, value: Value, what: str) -> Any:
             not compares_by_program(type(value.obj)):
         return interp.context.pin(value)
     if isinstance(value, ObjectValue) and hashed_fields(value.cls) is not None:
-        return interp.key_of(value)
+        return value.key(interp)
     if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
             type(value.real).__hash__ is object.__hash__:
         if _is_argument(value.source):

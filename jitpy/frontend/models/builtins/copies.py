@@ -108,7 +108,7 @@ def _copy_instance(interp: Interpreter, value: ObjectValue, memo: dict[int, Valu
 
 def _is_registered(interp: Interpreter, cls: type) -> bool:
     """Whether a program told `copyreg` or `copy` how instances are copied."""
-    key = interp.key_of(interp.context.const_object(cls))
+    key = interp.context.const_object(cls).key(interp)
     tables = (copy._deepcopy_dispatch, copyreg.dispatch_table)  # type: ignore[attr-defined]
     return any([interp.context.dict_get(interp.context.globals_of(table, "copyreg.dispatch_table"), key) is not None
                 for table in tables])

@@ -37,7 +37,6 @@ from ...values import (
     TupleValue,
     Value,
 )
-from .growing import change_list
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -195,9 +194,9 @@ def _shuffle(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         raise _not_drawn("random.shuffle", "not of a list")
     found = draw(interp, "random.shuffle", _shuffled, args, kwargs)
     assert isinstance(found, ListValue)
-    change_list(interp.context, args[1], "clear")
+    args[1].change(interp.context, "clear")
     for item in found.items:
-        change_list(interp.context, args[1], "append", item)
+        args[1].change(interp.context, "append", item)
     return NONE
 
 

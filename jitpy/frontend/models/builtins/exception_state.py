@@ -89,12 +89,11 @@ def init_exception(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
-def live_copy(interp: Interpreter, value: ExceptionValue, constant_of: Callable[[Interpreter, Value], Any],
-              whole: bool) -> Any:
+def live_copy(interp: Interpreter, value: ExceptionValue, whole: bool) -> Any:
     """A real exception of the class in C, with the arguments of one (and, where `whole`, its state), all constants."""
     base = base_in_c(value.cls)
     made = base.__new__(base)
-    made.args = tuple(constant_of(interp, one) for one in value.args)
+    made.args = tuple(one.constant(interp) for one in value.args)
     for name, member in value.members.items() if whole else ():
-        setattr(made, name, constant_of(interp, member))
+        setattr(made, name, member.constant(interp))
     return made

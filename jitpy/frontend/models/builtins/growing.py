@@ -21,7 +21,6 @@ from typing import Any
 from ....ir.algebra import sympy
 from ...guards.observations import MANY
 from ...guards.source import ConstSource, LocalSource, Source, index, slot
-from ...interpreter.plain_classes import compares_by_program
 from ...values import (
     CONST_TYPES,
     ConstValue,
@@ -29,7 +28,6 @@ from ...values import (
     Lazy,
     ListValue,
     Missing,
-    ModelledValue,
     PyValue,
     SetValue,
     SymValue,
@@ -37,7 +35,7 @@ from ...values import (
     TupleValue,
     UnreadTuple,
     Value,
-    const,
+    compares_by_program,
 )
 from ...values.wrapping import wraps
 
@@ -151,64 +149,13 @@ def _item_of_deque(i: int) -> property:
     return property(operator.itemgetter(i))
 
 
-def change_list(context: TraceContext, target: ListValue, method: str, *args: Any) -> None:
-    """Call a method of list that changes it. Positions are ints within range; other arguments Values (or Lazy)."""
-    if target.unread is None or not target.unread.change(method, args):
-        getattr(list, method)(target.items, *args)
-    context.writes += 1
-    if target.source is not None or target.owner is not None:
-        target.log.append((method, args))
-    if target.source is not None:
-        context.touch(target)
-    elif target.owner is not None:
-        change_owner(context, target.owner)
-
-
-def change_owner(context: TraceContext, owner: ModelledValue) -> None:
-    """Note that the hidden list of a modelled instance was changed by a logged call."""
-    if not hasattr(owner.body, "changes"):
-        owner.dirty = True
-    if owner.source is not None:
-        context.touch(owner)
-
-
-def list_item(context: TraceContext, target: Any, i: int) -> Value | None:
-    """Item `i` of a list or tuple, or None where there is none."""
-    unread = target.unread if isinstance(target, ListValue) else None
-    if unread is not None and unread.reach(i):
-        items = unread.side(i)
-    else:
-        items = target.items
-        if not -len(items) <= i < len(items):
-            return None
-    value = items[i] = context.force(items[i])
-    return value
-
-
-def has_item(target: ListValue, i: int) -> bool:
-    """Whether a list has an item `i`."""
-    return target.unread is not None and target.unread.reach(i) or -len(target.items) <= i < len(target.items)
-
-
-def number_of_items(context: TraceContext, target: Any) -> Value:
-    """`len` of a builtin container, by its own count."""
-    if isinstance(target, ListValue) and target.unread is not None:
-        count = target.unread.count()
-    elif isinstance(target, DictValue):
-        count = _dict_count(context, target)
-    elif isinstance(target, SetValue) and target.unread is not None:
-        count = target.unread.count(target)
-    else:
-        count = len(target.items)
-    return const(int(count)) if isinstance(count, int) or count.is_Integer else SymValue(count)
-
-
-def _dict_count(context: TraceContext, target: DictValue) -> Any:
+def dict_count(context: TraceContext, target: DictValue) -> Any:
+    """How many items a dict has: an int or an expression."""
     if not target.complete and target.source is not None:
         context.settle_keys(target)
-        if target.length is None:
-            target.length = Length(context, target.source, dict, len_of(target.real_dict))
-        count = target.length.read()
+        if target.real_length is None:
+            target.real_length = Length(context, target.source, dict, len_of(target.real_dict))
+        count = target.real_length.read()
         for key in dict.fromkeys(key for key, _ in target.log):
             before = dict.__contains__(target.real_dict, key)
             context.guard(target.source, "haskey" if before else "nokey", key)

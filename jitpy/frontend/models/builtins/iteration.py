@@ -14,7 +14,6 @@ from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...interpreter.callees import builtin
 from ...interpreter.frame import PUSHED, TracedException
-from ...interpreter.operators import known_text
 from ...polyfills import rest_of
 from ...values import (
     ConstValue,
@@ -29,7 +28,6 @@ from ...values import (
     Value,
     const,
 )
-from .plain_parts import is_boxed, whole_plain_part
 
 
 class ZipIterator(IteratorValue):
@@ -161,9 +159,9 @@ def get_iter(interp: Interpreter, value: Value) -> Any:
 
 def builtin_iter(interp: Interpreter, value: Value) -> Any:
     """`iter` of builtin containers."""
-    if not is_boxed(value) or interp.context.class_lookup(value.cls, "__iter__") is MISSING:
+    if not value.is_boxed or interp.context.class_lookup(value.cls, "__iter__") is MISSING:
         return value.iterate(interp)
-    whole = known_text(interp, whole_plain_part(interp, value))
+    whole = value.whole_plain_part(interp).as_known(interp)
     made = whole.iterate(interp)
     if made is not None:
         made.of, made.cls = value, type(iter("\u0100" if whole.cls is str else b""))

@@ -64,7 +64,7 @@ def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
     def put(key: Value, value: Value) -> None:
         if plain:
-            context.dict_set(target, interp.key_of(key), value, key)
+            context.dict_set(target, key.key(interp), value, key)
         else:
             interp.finish_sync(interp.setitem(target, key, value))
 
@@ -94,14 +94,14 @@ def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(dict.get)
 def dict_get(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    found = interp.context.dict_get(_dict(interp, args), interp.key_of(args[1]))
+    found = interp.context.dict_get(_dict(interp, args), args[1].key(interp))
     return found if found is not None else args[2] if len(args) > 2 else NONE
 
 
 @builtin(dict.setdefault, _ORDERED.setdefault)
 def dict_setdefault(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _dict(interp, args)
-    key = interp.key_of(args[1])
+    key = args[1].key(interp)
     found = interp.context.dict_get(target, key)
     if found is not None:
         return found
@@ -113,7 +113,7 @@ def dict_setdefault(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(dict.pop, _ORDERED.pop)
 def dict_pop(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _dict(interp, args)
-    key = interp.key_of(args[1])
+    key = args[1].key(interp)
     found = interp.context.dict_get(target, key)
     if found is None:
         if len(args) > 2:
@@ -164,7 +164,7 @@ def ordered_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def ordered_move_to_end(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _dict(interp, args)
     last = args[2] if len(args) > 2 else kwargs.get("last", const(True))
-    key = interp.key_of(args[1])
+    key = args[1].key(interp)
     found = interp.context.dict_get(target, key)
     if found is None:
         raise interp.throw(KeyError, args[1])
@@ -196,7 +196,7 @@ for _kind in ("keys", "values", "items"):
 
 @builtin(_ORDERED.__setitem__)
 def ordered_setitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    interp.context.dict_set(_dict(interp, args), interp.key_of(args[1]), args[2], args[1])
+    interp.context.dict_set(_dict(interp, args), args[1].key(interp), args[2], args[1])
     return NONE
 
 
@@ -218,5 +218,5 @@ def defaultdict_missing(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if isinstance(factory, ConstValue):
         raise interp.throw(KeyError, args[1])
     made = interp.call_sync(factory, [])
-    interp.context.dict_set(target, interp.key_of(args[1]), made, args[1])
+    interp.context.dict_set(target, args[1].key(interp), made, args[1])
     return made

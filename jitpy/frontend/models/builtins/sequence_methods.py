@@ -25,7 +25,6 @@ from ...values import (
     const,
     unsupported,
 )
-from .growing import change_list, list_item
 from .iteration import each, iterate
 
 Args = list[Value]
@@ -65,7 +64,7 @@ def size_numel(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def list_extend(interp: Interpreter, target: ListValue, other: Value) -> None:
     for item in each(interp, other, hinted=True):
-        change_list(interp.context, target, "append", item)
+        target.change(interp.context, "append", item)
 
 
 def _list(interp: Interpreter, args: Args) -> ListValue:
@@ -76,7 +75,7 @@ def _list(interp: Interpreter, args: Args) -> ListValue:
 
 @builtin(list.append)
 def list_append(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    change_list(interp.context, _list(interp, args), "append", args[1])
+    _list(interp, args).change(interp.context, "append", args[1])
     return NONE
 
 
@@ -91,7 +90,7 @@ def list_insert(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target, where = _list(interp, args), as_int(interp, args[1], "insert")
     if not is_index_sized(where):
         raise interp.throw(OverflowError, "Python int too large to convert to C ssize_t")
-    change_list(interp.context, target, "insert", where, args[2])
+    target.change(interp.context, "insert", where, args[2])
     return NONE
 
 
@@ -99,22 +98,22 @@ def list_insert(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def list_pop(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _list(interp, args)
     where = as_int(interp, args[1], "pop") if len(args) > 1 else -1
-    item = list_item(interp.context, target, where)
+    item = target.item(interp, where)
     if item is None:
         raise interp.throw(IndexError, "pop index out of range" if target.items else "pop from empty list")
-    change_list(interp.context, target, "pop", where)
+    target.change(interp.context, "pop", where)
     return item
 
 
 @builtin(list.clear)
 def list_clear(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    change_list(interp.context, _list(interp, args), "clear")
+    _list(interp, args).change(interp.context, "clear")
     return NONE
 
 
 @builtin(list.reverse)
 def list_reverse(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    change_list(interp.context, _list(interp, args), "reverse")
+    _list(interp, args).change(interp.context, "reverse")
     return NONE
 
 
@@ -155,7 +154,7 @@ def sequence_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     kind = "tuple.index(x): x not in tuple" if isinstance(target, TupleValue) else None
     if kind is None:
         try:
-            kind = f"{interp.constant_of(args[1])!r} is not in list"
+            kind = f"{args[1].constant(interp)!r} is not in list"
         except GraphBreak:
             kind = "list.index(x): x not in list"
     raise interp.throw(ValueError, kind)
@@ -185,7 +184,7 @@ def _constants(interp: Interpreter, values: list[Value]) -> list[Any] | None:
     if all(isinstance(v, ConstValue) for v in values):
         return [v.value for v in values]  # type: ignore[attr-defined]
     try:
-        return [interp.constant_of(v) for v in values]
+        return [v.constant(interp) for v in values]
     except GraphBreak:
         return None
 

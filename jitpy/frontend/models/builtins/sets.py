@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...interpreter.callees import builtin
-from ...interpreter.hash_keys import set_keys
 from ...values import (
     NONE,
     DictValue,
@@ -33,7 +32,7 @@ def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
     """The items of an iterable, by key, in its order."""
     items: dict[Any, Value] = {}
     for value in each(interp, iterable):
-        items.setdefault(interp.key_of(value), value)
+        items.setdefault(value.key(interp), value)
     return items
 
 
@@ -105,7 +104,7 @@ def set_add(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _set(interp, args)
     if target.unread is not None and target.unread.change(target, "add", args[1]):
         return NONE
-    key = interp.key_of(args[1])
+    key = args[1].key(interp)
     if key not in target.items:
         target.own_mirror().add(key)
         target.items[key] = args[1]
@@ -118,7 +117,7 @@ def set_discard(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _set(interp, args)
     if target.unread is not None and target.unread.change(target, "discard", args[1]):
         return NONE
-    key = interp.member_key(args[1])
+    key = args[1].member_key(interp)
     if key in target.items:
         target.own_mirror().discard(key)
         value = target.items.pop(key)
@@ -128,7 +127,7 @@ def set_discard(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(set.remove)
 def set_remove(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    target, key = _set(interp, args), interp.member_key(args[1])
+    target, key = _set(interp, args), args[1].member_key(interp)
     if not (target.unread.holds(target, key) if target.unread is not None else key in target.items):
         raise interp.throw(KeyError, args[1])
     return set_discard(interp, args, kwargs)
@@ -181,7 +180,7 @@ def _change_by_items(interp: Interpreter, target: SetValue, method: str, other: 
         change(interp, target, method, *_operand(interp, other))
         return
     for item in each(interp, other):
-        key = interp.key_of(item)
+        key = item.key(interp)
         change(interp, target, method, [key], {key: item})
 
 
@@ -239,7 +238,7 @@ for _method in ("intersection_update", "difference_update", "symmetric_differenc
 
 def _set_relation(test: Any) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        return const(test(set(set_keys(interp, args[0])), set(set_items(interp, args[1]))))
+        return const(test(set(args[0].set_keys(interp)), set(set_items(interp, args[1]))))
 
     return handler
 

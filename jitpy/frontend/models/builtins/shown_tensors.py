@@ -6,10 +6,16 @@ import torch
 
 from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
-from ...values import ConstValue, Interpreter, TensorValue, Value, type_name
+from ...values import (
+    ConstValue,
+    Interpreter,
+    TensorValue,
+    TextValue,
+    Value,
+    type_name,
+)
 from .builtin_functions import to_str
 from .host_effects import freeze
-from .symbolic_text import TextValue
 
 _SHOW = torch._tensor_str._str
 

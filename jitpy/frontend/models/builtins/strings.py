@@ -11,12 +11,19 @@ import torch
 
 from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
-from ...interpreter.constant_folding import NotConstant, deep_constant, fold_deep
-from ...interpreter.operators import known_text
+from ...interpreter.constant_folding import fold_deep
 from ...polyfills.texts import sub, subn
-from ...values import BoxedValue, ConstValue, Interpreter, SequenceIterator, Value, const, unsupported
+from ...values import (
+    BoxedValue,
+    ConstValue,
+    Interpreter,
+    NotConstant,
+    SequenceIterator,
+    Value,
+    const,
+    unsupported,
+)
 from .iteration import is_iterable, iterate
-from .plain_parts import is_boxed, whole_plain_part
 from .symbolic_text import formatted, is_made_of_numbers, separated, text
 
 Args = list[Value]
@@ -27,7 +34,7 @@ Kwargs = dict[str, Value]
 def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not is_iterable(interp, args[1]):
         raise interp.throw(TypeError, "can only join an iterable")
-    parts = [whole_plain_part(interp, part) for part in iterate(interp, args[1])]
+    parts = [part.whole_plain_part(interp) for part in iterate(interp, args[1])]
     if isinstance(args[0], ConstValue) and all(isinstance(p, ConstValue) for p in parts):
         try:
             return const(args[0].value.join([p.value for p in parts]))  # type: ignore[attr-defined]
@@ -42,7 +49,7 @@ def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
     if isinstance(args[0], BoxedValue):
-        plain = known_text(interp, args[0].plain)
+        plain = args[0].plain.as_known(interp)
         if isinstance(plain, ConstValue) and not {"{", "}"} & {*plain.value}:
             return args[0]  # itself, where there is nothing to replace
         args = [plain, *args[1:]]
@@ -58,19 +65,19 @@ def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(int.__format__, float.__format__, complex.__format__, str.__format__)
 def number_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """The number's format, for `format()` of a tensor."""
-    if is_boxed(args[0]) and len(args) == 2:
+    if args[0].is_boxed and len(args) == 2:
         if isinstance(args[1], ConstValue) and args[1].value == "":
             from .builtin_functions import to_str
 
             return to_str(interp, args[0])
-        args = [whole_plain_part(interp, args[0]), args[1]]
+        args = [args[0].whole_plain_part(interp), args[1]]
     return text(interp, format, *args)
 
 
 def _string_test(name: str) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         try:
-            return const(getattr(interp.constant_of(args[0]), name)(*(interp.constant_of(a) for a in args[1:])))
+            return const(getattr(args[0].constant(interp), name)(*(a.constant(interp) for a in args[1:])))
         except TypeError as error:
             raise interp.raise_real(error) from None
 
@@ -84,11 +91,11 @@ for _name in ("startswith", "endswith"):
 @builtin(torch.torch_version.TorchVersion._cmp_wrapper)
 def compare_versions(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A comparison of torch's version, which takes texts apart in Python, and does nothing but compute."""
-    own = whole_plain_part(interp, args[0])
+    own = args[0].whole_plain_part(interp)
     if not isinstance(own, ConstValue):
         raise unsupported(args[0], "a comparison of versions")
     version = torch.torch_version.TorchVersion(own.value)
-    return interp.context.const_object(version._cmp_wrapper(*(interp.constant_of(whole_plain_part(interp, a))
+    return interp.context.const_object(version._cmp_wrapper(*(a.whole_plain_part(interp).constant(interp)
                                                               for a in args[1:])))
 
 
@@ -112,8 +119,8 @@ def _folded(function: Any, body: Any = None) -> Any:
 @builtin(re.Pattern.finditer)
 def pattern_finditer(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     try:
-        pattern, *rest = (deep_constant(interp, a) for a in args)
-        named = {name: deep_constant(interp, a) for name, a in kwargs.items()}
+        pattern, *rest = (a.folded(interp) for a in args)
+        named = {name: a.folded(interp) for name, a in kwargs.items()}
     except NotConstant:
         raise GraphBreak("unsupported_call", "finditer of what is not constant") from None
     try:

@@ -16,8 +16,16 @@ import torch
 
 from ...breaks import GraphBreak
 from ...capture.known_numbers import pin
-from ...guards.source import Source
-from ...values import ConstValue, PyValue, ScalarValue, SymValue, TensorValue, TraceContext, TupleValue, Value
+from ...values import (
+    ConstValue,
+    ScalarValue,
+    SymValue,
+    TensorValue,
+    TextValue,
+    TraceContext,
+    TupleValue,
+    Value,
+)
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -30,24 +38,6 @@ _SAMPLES: dict[type, tuple[Any, ...]] = {
     complex: (1.5 + 0.5j, complex("nan")),
 }
 _ROUNDS = 4
-
-
-class TextValue(PyValue):
-    """A string of which tracing knows no more than that it is one: from outside, or `function(*args)` of constants,
-    numbers and such texts. `obj` is the string of this call, or one like it: only `TraceContext.pin` may say what it
-    is."""
-
-    __slots__ = ("args", "function")
-    is_atomic = True
-
-    def __init__(self, obj: str, source: Source | None = None, function: Callable[..., str] | None = None,
-                 args: tuple[Value, ...] = ()) -> None:
-        super().__init__(obj, source, pinned=False)
-        self.function = function
-        self.args = args
-
-    def describe(self) -> str:
-        return f"str {self.source}" if self.source is not None else "a text made of numbers that are not known"
 
 
 def is_made_of_numbers(value: Value) -> bool:
@@ -131,7 +121,7 @@ def format_percent(interp: Interpreter, template: str | bytes, argument: Value) 
     items = _as_numbers(interp, template, items)
     if any(map(is_made_of_numbers, items)):
         return text(interp, percent, ConstValue(template), *items)
-    plain = [interp.constant_of(v) for v in items]
+    plain = [v.constant(interp) for v in items]
     alone = not isinstance(argument, (TupleValue, TensorValue))
     return fold_constants(interp, operator.mod, template, plain[0] if alone else tuple(plain))
 

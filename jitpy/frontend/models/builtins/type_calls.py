@@ -15,12 +15,11 @@ from ...guards.source import constant
 from ...interpreter.callees import builtin, handler_of
 from ...interpreter.calls import as_int
 from ...interpreter.frame import first_argument
-from ...interpreter.operators import constant_of
-from ...interpreter.subscripts import slice_of
 from ...polyfills import ORIGINALS, construct, model_of
 from ...values import (
     FALSE,
     NONE,
+    PLAIN_TYPES,
     BoxedValue,
     ConstValue,
     DictValue,
@@ -41,6 +40,7 @@ from ...values import (
     TracebackValue,
     TupleValue,
     Value,
+    base_of,
     const,
     is_subtype,
     unsupported,
@@ -54,7 +54,6 @@ from .iteration import (
     get_iter_sync,
     iterate,
 )
-from .plain_parts import PLAIN_TYPES, base_of
 from .sets import make as make_set_of
 
 Args = list[Value]
@@ -215,7 +214,7 @@ def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
     if talks and state_names(value.cls) and value.real is not None:
         raise unsupported(value, "str()")  # what it says is in none of its arguments
     base = base_in_c(value.cls)
-    text = function(live_copy(interp, value, constant_of, talks))
+    text = function(live_copy(interp, value, talks))
     return const(text.replace(base.__name__, value.cls.__name__, 1) if function is repr else text)
 
 
@@ -245,7 +244,7 @@ def slice_indices(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     length = as_int(interp, args[1], "slice.indices")
     if length < 0:
         raise interp.throw(ValueError, "length should not be negative")
-    return TupleValue([const(i) for i in slice_of(interp, args[0]).indices(length)])
+    return TupleValue([const(i) for i in args[0].real(interp).indices(length)])
 
 
 @builtin(zip)

@@ -30,12 +30,12 @@ from ...values import (
     Interpreter,
     ListValue,
     PyValue,
+    TextValue,
     TupleValue,
     Value,
     const,
 )
 from .host_effects import caller, freeze, goes_through, is_changed, note
-from .symbolic_text import TextValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 from ...breaks import GraphBreak
 from ...interpreter.callees import FUNCTION, METHOD, OBJECT, family
 from ...interpreter.wrapped_functions import closed_over
-from ...values import ConstValue, FunctionValue, TraceContext, Value
+from ...values import (
+    ConstValue,
+    FunctionValue,
+    NotConstant,
+    TraceContext,
+    Value,
+)
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -148,11 +154,11 @@ def _constant_result(interp: Interpreter, fn: Value, real: Any, found: Any, args
                      kwargs: dict[str, Value]) -> Any:
     """The result of a function that `torch.compiler.assume_constant_result` marked, which is called now, once for all.
     NotImplemented for arguments that only exist when the graph runs."""
-    from ...interpreter.constant_folding import NotConstant, deep_constant, lift
+    from ...interpreter.constant_folding import lift
 
     def known(value: Value) -> Any:
         found = None if interp.context.has_changed(value) else interp.context.pin_instance(value)
-        return deep_constant(interp, value) if found is None else found
+        return value.folded(interp) if found is None else found
 
     try:
         given, named = [known(arg) for arg in args], {name: known(arg) for name, arg in kwargs.items()}

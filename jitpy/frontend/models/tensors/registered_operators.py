@@ -142,7 +142,7 @@ def _whole(interp: Interpreter, overload: torch._ops.OpOverload, bound: list[Val
         raise _refusal(overload)
     builder = interp.builder
     with interp.recording(str(overload)):
-        args = tuple(interp.to_payload(value) for value in bound)
+        args = tuple(value.payload(interp) for value in bound)
         try:
             if table.aliasing(table.get(overload), builder.sizes, builder.to_node(args), {}) != "copy":
                 raise _refusal(overload)

@@ -74,12 +74,12 @@ def _check_is_size(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
     if len(args) not in (1, 2) or set(kwargs) - {"message", "max"}:
         raise GraphBreak("unsupported_call", what)
     number = args[0]
-    limit = interp.to_payload(kwargs["max"]) if "max" in kwargs else None
+    limit = kwargs["max"].payload(interp) if "max" in kwargs else None
     if isinstance(number, ScalarValue) and number.cls is int:
         with interp.recording(what):
             size = size_of(interp.builder, number.traced)
     elif isinstance(number, SymValue) or isinstance(number, ConstValue) and type(number.value) is int:
-        size = interp.to_payload(number)
+        size = number.payload(interp)
     else:
         raise GraphBreak("unsupported_call", f"{what} of {number.describe()}")
     relations: list[Any] = [sympy.Ge(size, 0)]

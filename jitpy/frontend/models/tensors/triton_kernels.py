@@ -163,13 +163,13 @@ def _places(interp: Interpreter, values: dict[str, Value], constexprs: set[str])
         elif isinstance(value, (SymValue, ScalarValue)) or isinstance(value, ConstValue) and \
                 type(value.value) in (int, float) and name not in constexprs:
             places[name] = Place("number", len(numbers))
-            numbers.append(interp.to_payload(value))
+            numbers.append(value.payload(interp))
         elif isinstance(value, (TupleValue, ListValue, DictValue)):
             raise GraphBreak("unsupported_value", "a container as an argument of a Triton kernel")
         elif name in constexprs and (known := interp.context.pin_instance(value)) is not None:
             places[name] = Place("constant", known)  # another kernel, a type of Triton's
         else:
-            places[name] = Place("constant", interp.to_payload(value))
+            places[name] = Place("constant", value.payload(interp))
     return places, tensors, numbers
 
 
@@ -185,7 +185,7 @@ def _chosen(interp: Interpreter, inner: Any, values: dict[str, Value], config: A
 
 def _constants(interp: Interpreter, chosen: dict[str, Value]) -> dict[str, Any]:
     return {name: as_int(interp, value, f"{name}, of a Triton kernel") if isinstance(value, (SymValue, ScalarValue))
-            else interp.to_payload(value) for name, value in chosen.items()}
+            else value.payload(interp) for name, value in chosen.items()}
 
 
 def _grid(interp: Interpreter, grid: Value, function: Any, meta: dict[str, Value]) -> Any:
@@ -198,4 +198,4 @@ def _grid(interp: Interpreter, grid: Value, function: Any, meta: dict[str, Value
                                 [_dict(interp, {name: meta[name] for name in function.arg_names if name in meta})])
     if not isinstance(grid, (TupleValue, ListValue)) or not 1 <= len(grid.items) <= 3:
         raise GraphBreak("unsupported_call", "the grid of a Triton kernel that is no tuple of one to three numbers")
-    return tuple(interp.to_payload(interp.context.force(item)) for item in grid.items)
+    return tuple(interp.context.force(item).payload(interp) for item in grid.items)
