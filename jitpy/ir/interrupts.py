@@ -133,8 +133,9 @@ class CaptureMode(TorchDispatchMode):
         rest."""
         if func is torch.ops.prim.device.default:
             return args[0].device
-        if func.name() in ("aten::size", "aten::stride"):  # overloads in Python only, which no kernel is behind
-            values = args[0].shape if func.name() == "aten::size" else args[0].stride()
+        name = func.name()
+        if name == "aten::size" or name == "aten::stride":  # overloads in Python only, which no kernel is behind
+            values = args[0].shape if name == "aten::size" else args[0].stride()
             return values if len(args) == 1 else values[args[1]]
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:

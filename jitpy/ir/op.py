@@ -90,6 +90,20 @@ class Op:
     out_call: Callable[..., Any] | None = None
     #: whether the results of eager's kernel are always row-major
     is_row_major: bool = False
+    #: whether a composite op's result is new memory whatever the arguments, without a rule that says so
+    is_new: bool = False
+    #: whether the result may be the argument, although the schema says new memory
+    may_return_argument: bool = False
+    #: whether the op may write to an argument without saying so
+    hides_writes: bool = False
+    #: batch norms (input, weight, bias, running_mean, running_var, training, ...): write to running statistics
+    writes_statistics: bool = False
+    #: whether a view reads memory as it lies: torch refuses it while a conjugation or negation is pending
+    reads_memory: bool = False
+    #: whether a view op has several results, each a part of the operand along an axis
+    is_split: bool = False
+    #: whether as many elements are made as numbers among the arguments say
+    numbers_are_sizes: bool = False
     #: whether nothing is written to the memory that the op makes
     is_uninitialised: bool = False
     #: whether the op copies all the memory that its first operand is in, and lays the result out alike

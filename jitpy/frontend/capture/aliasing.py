@@ -205,17 +205,3 @@ def split_steps(
         steps.append(ViewStep(op, (dim, start, stop, 1), {}, spec, grad, True, parts(i), inference=inference))
         start = stop
     return steps
-
-
-#: Multi-output view ops that `split_steps` knows.
-MULTI_VIEWS = frozenset(
-    {
-        _aten.unbind.int,
-        _aten.split.Tensor,
-        _aten.split.sizes,
-        _aten.split_with_sizes.default,
-        _aten.chunk.default,
-        _aten.tensor_split.sections,
-        _aten.tensor_split.indices,
-    }
-)

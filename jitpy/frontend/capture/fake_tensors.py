@@ -35,13 +35,6 @@ _aten = torch.ops.aten
 _REAL_LIMIT = 1 << 24
 
 
-#: Batch norms (input, weight, bias, running_mean, running_var, training, momentum, eps) that write to running
-#: statistics.
-_UPDATES_STATISTICS = frozenset(
-    {_aten.native_batch_norm.default, _aten.cudnn_batch_norm.default, _aten.miopen_batch_norm.default}
-)
-
-
 class FakeTensor(torch.Tensor):
     """A tensor of the real device, dtype and dispatch keys, with a meta tensor inside."""
 
@@ -213,7 +206,7 @@ class Tape(CaptureMode):
             func = _aten.view.default  # composite ops write through it (`kron(out=)`): see `_own_memory`
         if func is _aten.resize_.default and len(args) == 2 and not kwargs and tuple(args[0].shape) == tuple(args[1]):
             return args[0]  # composite ops resize their out= argument without looking
-        if func in _UPDATES_STATISTICS and args[5] and args[3] is not None:
+        if len(args) > 5 and table.get(func).writes_statistics and args[5] and args[3] is not None:
             # These update the running statistics although their schema does not say so.
             result = self.__torch_dispatch__(_aten._native_batch_norm_legit.default, types, args, kwargs)
             missing = len(func._schema.returns) - len(result)
@@ -475,9 +468,6 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
 
 
 _NO_RULE = object()
-
-#: Their meta kernels tell layouts that they do not have.
-_FOURIER = frozenset({_aten._fft_r2c.default, _aten._fft_c2c.default, _aten._fft_c2r.default})
 
 #: For calls whose sizes are all plain.
 _STATIC = SizeEnv()

@@ -24,37 +24,6 @@ _aten = torch.ops.aten
 _PLANS: dict[Any, Plan | None] = {}
 _LIMIT = 16384
 
-#: Composite ops without an entry in the op table whose result is new memory whatever the arguments.
-_ALWAYS_NEW = frozenset(
-    {
-        _aten.linear.default,
-        _aten.matmul.default,
-        _aten.layer_norm.default,
-        _aten.softmax.int,
-        _aten.log_softmax.int,
-        _aten.scaled_dot_product_attention.default,
-        _aten.conv1d.default,
-        _aten.conv2d.default,
-        _aten.conv3d.default,
-        _aten.embedding.default,
-        _aten.cross_entropy_loss.default,
-        _aten.rms_norm.default,
-        _aten.group_norm.default,
-        _aten.outer.default,
-        _aten.cov.default,
-        _aten.corrcoef.default,
-        _aten.istft.default,
-        _aten.ctc_loss.IntList,
-        _aten.ctc_loss.Tensor,
-        _aten.where.ScalarOther,
-        _aten.where.ScalarSelf,
-        _aten.where.Scalar,
-    }
-)
-
-#: Composite ops that may write to an argument without saying so.
-_HIDDEN_WRITES = frozenset({"aten::instance_norm", "aten::_batch_norm_impl_index"})
-
 
 def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The payload of the call, or DECLINED."""
@@ -78,7 +47,7 @@ def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str,
             lowering = LOWERINGS.get(facts.overload)
             if lowering is not None:
                 result = lowering(builder, facts.overload, bound, keywords)
-            elif facts.overload in _ALWAYS_NEW:
+            elif table.get(facts.overload).is_new:
                 result = builder.record(facts.overload, bound, keywords)
             else:
                 result = _by_aliasing(builder, facts, bound, keywords)
@@ -104,14 +73,14 @@ def _usable(plan: Plan | None) -> Plan | None:
         plan is None
         or plan.facts.dynamic
         and not table.get(plan.facts.overload).sizes_by_data
-        or plan.facts.overload._schema.name in _HIDDEN_WRITES
+        or table.get(plan.facts.overload).hides_writes
     ):
         return None
     overload = plan.facts.overload
     if plan.composite:
-        if overload in LOWERINGS or overload in _ALWAYS_NEW:
-            return plan
         op = table.get(overload)
+        if overload in LOWERINGS or op.is_new:
+            return plan
         return plan if not plan.facts.is_view and not plan.facts.mutated and op.infer is not None else None
     if plan.facts.mutated and (plan.facts.returns != ("self",) or plan.facts.functional is None):
         return None
@@ -121,19 +90,16 @@ def _usable(plan: Plan | None) -> Plan | None:
 def _host_value(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A question whose answer depends on data (equal, allclose): a number that the graph computes."""
     kind = _HOST_KINDS.get(str(facts.overload._schema.returns[0].type))
-    if kind is None or len(facts.returns) != 1 or facts.overload not in _QUESTIONS:
-        return DECLINED
-    check = _QUESTIONS[facts.overload]
-    if check is not None:
-        table.infer(table.get(check), builder.sizes, builder.to_node(args), builder.to_node(kwargs))
+    if kind is None or len(facts.returns) != 1 or not (
+            facts.overload is _aten.equal.default or facts.overload is _aten.allclose.default):
+        return DECLINED  # its arguments may be wrong in a way that only a run would tell
+    if facts.overload is _aten.allclose.default:  # raises for arguments as isclose does
+        isclose = table.get(_aten.isclose.default)
+        table.infer(isclose, builder.sizes, builder.to_node(args), builder.to_node(kwargs))
     return builder.record(facts.overload, args, kwargs, ScalarSpec(kind))
 
 
 _HOST_KINDS = {"bool": bool, "int": int, "float": float}
-
-#: Those whose arguments cannot be wrong in a way that only a run would tell, with the op (None: nothing is wrong) whose
-#: shape rule raises what they raise.
-_QUESTIONS: dict[Any, Any] = {_aten.equal.default: None, _aten.allclose.default: _aten.isclose.default}
 
 
 def _write(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

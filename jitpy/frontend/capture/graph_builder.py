@@ -86,9 +86,6 @@ __all__ = [
 ]
 
 
-#: Ops of torch whose schemas say new memory, and which return an argument that is as they want it.
-_MAY_RETURN_ARGUMENTS = frozenset({_aten.dequantize.self, _aten.dequantize.tensors})
-
 #: How far the recording was: numbers of nodes, inputs, relations, guards and journal entries.
 Mark = tuple[int, int, int, int, int]
 
@@ -322,7 +319,7 @@ class TracedGraphBuilder:
             return views.record_view(self, facts, args, kwargs, spec)
         if not facts.returns:
             return effects.record_effect(self, overload, args, kwargs)
-        if overload in _MAY_RETURN_ARGUMENTS:
+        if table.get(overload).may_return_argument:
             raise Uncapturable("unsupported_op", f"{overload} may return its argument")
         node = self.emit(overload, self.to_node(args), self.to_node(kwargs), spec)
         if makes_quantised(args, kwargs, node.spec):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Node, Spec, TensorSpec
+from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
 
@@ -21,9 +22,6 @@ from .strided_views import strided_base
 from .traced import GraphBuilder, TracedTensor, Uncapturable, ViewStep
 
 _aten = torch.ops.aten
-
-#: Views that torch refuses of tensors whose conjugation or negation is pending.
-_OF_RESOLVED = frozenset({_aten.view_as_real.default, _aten.view_as_complex.default, _aten.view.dtype})
 
 NOT_OUTSIDE = "an inference tensor is changed outside inference mode"
 
@@ -77,7 +75,7 @@ def record_view(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...]
     overload = facts.overload
     if overload is _aten.as_strided.default:
         base, args, kwargs = strided_base(builder, base, args, kwargs)
-    elif overload in _OF_RESOLVED and True in base.lazy_bits:
+    elif table.get(overload).reads_memory and True in base.lazy_bits:
         raise Uncapturable("exception", f"{overload} of a tensor whose conjugation or negation is pending")
     if base.storage.inference and overload is _aten.detach.default and not builder.state.inference_mode:
         raise Uncapturable("unsupported_op", "an inference tensor that is detached outside inference mode")
@@ -93,7 +91,7 @@ def record_view(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...]
     if type(node.spec) is TensorSpec:
         step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad, inference=in_block(builder, base, node))
         return alias(builder, base, step, node)
-    if overload not in aliasing.MULTI_VIEWS:
+    if not node.op.is_split:
         raise Uncapturable("unsupported_op", f"{overload} returns several views")
     steps = aliasing.split_steps(builder, overload, base.spec, node.args[1:], node.kwargs, node.spec,
                                  in_block(builder, base, node))

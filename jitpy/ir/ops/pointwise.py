@@ -708,3 +708,12 @@ declare("mul", "div", "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embe
         "native_layer_norm", "gelu", "silu", "conv1d", "conv2d", "conv3d", "convolution", "index",
         "where", "masked_fill", "select_scatter", "slice_scatter", "index_put", keeps_result=False)
 declare("normal_functional.default", "bernoulli.p", "bernoulli.Tensor", has_derivative=False)
+declare("linear.default", "matmul.default", "layer_norm.default", "softmax.int", "log_softmax.int",
+        "scaled_dot_product_attention.default", "conv1d.default", "conv2d.default", "conv3d.default",
+        "embedding.default", "cross_entropy_loss.default", "rms_norm.default", "group_norm.default", "outer.default",
+        "cov.default", "corrcoef.default", "istft.default", "ctc_loss.IntList", "ctc_loss.Tensor", "where.ScalarOther",
+        "where.ScalarSelf", "where.Scalar", is_new=True)
+declare("instance_norm", "_batch_norm_impl_index", hides_writes=True)
+declare("dequantize.self", "dequantize.tensors", may_return_argument=True)
+declare("arange", "range", numbers_are_sizes=True)
+declare("native_batch_norm.default", "cudnn_batch_norm.default", "miopen_batch_norm.default", writes_statistics=True)

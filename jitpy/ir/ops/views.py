@@ -857,5 +857,8 @@ define("aten.repeat.default", infer=_repeat, index=_repeat_index)
 
 declare("view.default", "_unsafe_view.default", "view_as.default", "reshape.default", "reshape_as.default",
         "flatten.using_ints", "ravel.default", "unflatten.int", is_reshape=True)
+declare("view_as_real.default", "view_as_complex.default", "view.dtype", reads_memory=True)
+declare("unbind.int", "split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default",
+        "tensor_split.sections", "tensor_split.indices", is_split=True)
 declare("view.default", "view.dtype", "_unsafe_view.default", "as_strided.default", "reshape.default",
         "flatten.using_ints", "unflatten.int", "view_as_real.default", "view_as_complex.default", asks_for_layout=True)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Node, Op, ScalarSpec
+from jitpy.ir import ops as table
 from jitpy.ir.ops.oracle import SAMPLES
 
 from ....ir.algebra import sympy
@@ -144,16 +145,12 @@ def _scalar_node(builder: GraphBuilder, function: Callable[..., Any], args: tupl
     )
 
 
-#: Ops that make as many elements as their numbers say.
-_NUMBERS_ARE_SIZES = frozenset(("aten::arange", "aten::range"))
-
-
 def with_sample_numbers(overload: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The arguments with computed numbers replaced by samples where their value cannot decide the result's size.
 
     None if there is nothing to replace, or where sizes may depend on it.
     """
-    if overload._schema.name in _NUMBERS_ARE_SIZES:
+    if table.get(overload).numbers_are_sizes:
         return None
     replaced = False
     result = list(args)

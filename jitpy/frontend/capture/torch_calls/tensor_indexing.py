@@ -10,6 +10,7 @@ import torch
 
 from jitpy.ir import TensorSpec
 from jitpy.ir import ops as table
+from jitpy.ir.graph import short_name
 from jitpy.ir.sizes import SCALAR_LIMIT
 
 from ....ir.algebra import sympy
@@ -201,8 +202,9 @@ def _sum(builder: GraphBuilder, tensor: TracedTensor) -> Any:
     """The number in a 0-d tensor, as a sum of another one and a constant where it is computed as such."""
     node, offset = builder.node(tensor), 0
     for _ in range(_SUMS):
-        sign = _SIGNS.get(node.op.target)
-        if sign is None or node.kwargs or len(node.args) != 2 or type(node.args[1]) is not int or \
+        name = short_name(node.op)
+        sign = 1 if name == "add" else -1 if name == "sub" else 0
+        if not sign or node.kwargs or len(node.args) != 2 or type(node.args[1]) is not int or \
                 node.args[0].spec.dtype is not torch.int64 or abs(node.args[1]) > SCALAR_LIMIT:
             break
         node, offset = node.args[0], offset + sign * node.args[1]
@@ -210,9 +212,6 @@ def _sum(builder: GraphBuilder, tensor: TracedTensor) -> Any:
         return scalar_methods[torch._C.TensorBase.__index__](builder, tensor)
     number = as_sizes(builder, item(builder, builder.fresh(node)))
     return number + offset
-
-
-_SIGNS = {_aten.add.Tensor: 1, _aten.sub.Tensor: -1, _aten.add.Scalar: 1, _aten.sub.Scalar: -1}
 
 
 def _bound(builder: GraphBuilder, bound: Any) -> Any:
