@@ -20,6 +20,7 @@ from . import (  # noqa: F401
     convolutions,
     data_sizes,
     factories,
+    facts,
     fourier,
     indexing,
     matmul,
