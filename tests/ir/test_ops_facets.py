@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from typing import Any
@@ -14,6 +15,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from jitpy.ir import Graph, Node, NotCovered, SizeEnv, TensorSpec, ops
 from jitpy.ir.builder import Builder
 from jitpy.ir.interpret import interpret
+from jitpy.ir.op import Op
+from jitpy.ir.ops import table
 from jitpy.ir.ops.functional import check_write
 from tests.ir.op_samples import spec_of, specs_of
 from tests.ops.test_gradient_ops import OPS as GRADIENT_OPS
@@ -575,3 +578,16 @@ def test_nothing_of_torchs_compiler_is_imported() -> None:
         "sys.exit(any(m.startswith(('torch._dynamo', 'torch._inductor')) for m in sys.modules))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_declared_facts_are_about_ops_that_exist() -> None:
+    """A wrong name would be silent: nothing asks for it."""
+    missing = []
+    for name in table._DECLARED:
+        _, base, *overload = name.split(".")
+        packet = getattr(torch.ops.aten, base, None)
+        if packet is None or overload and overload[0] not in packet.overloads():
+            missing.append(name)
+    assert missing == []
+    known = {field.name for field in dataclasses.fields(Op)}
+    assert all(facts.keys() <= known for facts in table._DECLARED.values())
