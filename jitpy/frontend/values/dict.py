@@ -132,7 +132,7 @@ class DictValue(ObjectValue):
             return None
         memo[id(self)] = made = DictValue(None, self.cls)
         if self.cls is collections.defaultdict:
-            factory = collections.defaultdict.default_factory  # type: ignore[attr-defined]
+            factory = collections.defaultdict.default_factory  # type: ignore[misc]
             interp.context.write_slot(made, factory, copy(interp.context.read_slot(self, factory)))
         for key, item in interp.context.dict_items(self):
             new = copy(interp.context.dict_key_value(self, key))

@@ -184,7 +184,7 @@ class FunctionValue(Value):
         given = self.annotations
         if not isinstance(given, DictValue):
             self.annotations = made = DictValue()
-            items = [interp.context.force(item) for item in given.items] if isinstance(given, TupleValue) else []
+            items: list[Any] = [interp.context.force(item) for item in given.items] if isinstance(given, TupleValue) else []
             for key, item in zip(items[::2], items[1::2], strict=True):
                 interp.context.dict_set(made, key.value, item, key)
             return made

@@ -14,7 +14,7 @@ class IteratorValue(Value):
     """Base of iterators over known values. `step(interp)` returns the next Value or raises `Exhausted`."""
 
     __slots__ = ()
-    cls = type(iter([]))
+    cls: Any = type(iter([]))
 
     def step(self, interp: Any) -> Any:
         raise NotImplementedError

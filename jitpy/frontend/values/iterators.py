@@ -16,7 +16,7 @@ class ListIterator(IteratorValue):
     """Over a list, re-reading it as it goes, as CPython does."""
 
     __slots__ = ("index", "of")
-    cls = type(iter([]))
+    cls: Any = type(iter([]))
 
     def __init__(self, of: Any) -> None:
         self.source = None

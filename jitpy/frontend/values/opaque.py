@@ -88,7 +88,8 @@ class PyValue(Value):
         return rule_of(type(self.obj)).delete(interp, self, name)
 
     def missing_attribute(self, interp: Interpreter, name: str) -> Any:
-        if self.cls.__dictoffset__ or self.cls.__getattribute__ is not object.__getattribute__:
+        cls: Any = self.cls
+        if cls.__dictoffset__ or cls.__getattribute__ is not object.__getattribute__:
             raise unsupported(self, f".{name}")  # a C type may have other ways to find attributes
         return super().missing_attribute(interp, name)
 
@@ -289,6 +290,6 @@ def wrap_by_identity(context: TraceContext, obj: Any, cls: type, source: Source)
 def _wrap_made_anew(context: TraceContext, obj: Any, cls: type, source: Source) -> PyValue:
     """One of those that a call may make."""
     if not context.comes_anew(obj, source):
-        return wrap_by_identity(context, obj, cls, source)
+        return wrap_by_identity(context, obj, cls, source)  # type: ignore[return-value]
     context.guard(source, "type", cls)
     return PyValue(obj, source, pinned=False)

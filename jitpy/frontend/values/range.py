@@ -124,9 +124,11 @@ _PARTS = ("start", "stop", "step")
 
 @wraps(slice)
 def _wrap_slice(context: TraceContext, obj: slice, cls: type, source: Source) -> Value:
-    return SliceValue(*(context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS), source)
+    start, stop, step = (context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS)
+    return SliceValue(start, stop, step, source)
 
 
 @wraps(range)
 def _wrap_range(context: TraceContext, obj: range, cls: type, source: Source) -> Value:
-    return RangeValue(*(context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS), source)
+    start, stop, step = (context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS)
+    return RangeValue(start, stop, step, source)
