@@ -1,4 +1,4 @@
-/* What an iterator over a list, tuple, dict or set gives next, without taking it and without going through what is left.
+/* The next item of an iterator over a list, tuple, dict or set, without taking it and without going through what is left.
  *
  * The layouts of CPython's iterators (Objects/{dict,set,list,tuple}object.c) are the same from 3.11 to 3.13. The
  * position of a dict's iterator counts as that of PyDict_Next.

@@ -242,7 +242,7 @@ JitNode::Pass JitNode::pass(const variable_list& grads) const {
   return pass;
 }
 
-// What eager's nodes do: one that has freed what it saved does not run again.
+// As in eager's nodes: one that has freed what it saved does not run again.
 void JitNode::refuse_second_run(Pass& pass) const {
   if (pass.full && !any_ran_) return;
   spec_->read_paths();
@@ -332,7 +332,7 @@ Slots JitNode::by_kernels(const Spec::Variant& variant, Slots values, variable_l
   return result;
 }
 
-// What a pass computes for which nothing is kept, behind one that freed everything: numbers are left.
+// The result of a pass for which nothing is kept, behind one that freed everything: numbers are left.
 Slots JitNode::by_linear(const Slots& values, const variable_list& grads, const Pass& pass) const {
   for (size_t place = 0; place < saved_.size(); ++place)
     for (size_t i = 0; i < spec_->grad_outputs.size(); ++i)
@@ -413,7 +413,7 @@ variable_list JitNode::apply(variable_list&& grads) {
 
 namespace {
 
-// What the Python type holds.
+// The fields of the Python type.
 struct Differentiable {
   PyObject_HEAD
   vectorcallfunc vectorcall;
@@ -674,7 +674,7 @@ PyObject* accumulation_has_hooks(PyObject*, PyObject* object) {
   return PyBool_FromLong(node && (!node->pre_hooks().empty() || !node->post_hooks().empty()));
 }
 
-// What autograd knows of a view, or null for a tensor that is none to it.
+// Autograd's record of a view, or null for a tensor that is none to it.
 torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor) {
   auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
   return meta != nullptr && meta->has_bw_view() && !tensor.is_inference() ? meta : nullptr;

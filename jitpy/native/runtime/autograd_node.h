@@ -55,7 +55,7 @@ class JitNode final : public torch::autograd::Node {
 
   std::string name() const override { return spec_->name; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override;
-  // What torch calls before it takes a long chain of nodes apart without recursion: a node must then hold no tensors,
+  // Torch calls it before it takes a long chain of nodes apart without recursion: a node must then hold no tensors,
   // whose histories are the nodes below. (Newer versions of torch call the one, older ones the other.)
   void release_resources();
   void release_variables() override;
@@ -72,7 +72,7 @@ class JitNode final : public torch::autograd::Node {
     std::string text;  // empty: that of the spec
   };
 
-  // What a pass is about: from which outputs to which inputs.
+  // The scope of a pass: from which outputs to which inputs.
   struct Pass {
     Bits defined, wanted;
     bool full = true;  // from all to all

@@ -1,4 +1,4 @@
-// What a Differentiable's NodeSpec says, in native form: see jitpy/runtime/autograd_node.py.
+// A Differentiable's NodeSpec in native form: see jitpy/runtime/autograd_node.py.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@ namespace {
 
 // Of cuda.h: CUfunction_attribute.
 constexpr int kMaxDynamicSharedBytes = 8;
-// What every kernel may use without asking.
+// The resources that every kernel may use without asking.
 constexpr uint32_t kFreeSharedBytes = 48 << 10;
 constexpr int kOutOfMemory = 2;
 // Of cuda.h: CUlaunchAttributeID.

@@ -70,7 +70,7 @@ Type type_of(const std::string& name) {
   TORCH_CHECK_VALUE(false, "LaunchStep: no launch passes a ", name);
 }
 
-// What a kernel takes in one parameter.
+// The value of one parameter of a kernel.
 struct Parameter {
   Type type;
   bool divisible;

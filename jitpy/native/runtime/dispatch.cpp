@@ -236,7 +236,7 @@ constexpr int kMostMissed = 64;
 
 extern PyTypeObject dispatcher_type;
 
-// What one call looks like, once bound: everything borrowed from the caller.
+// One call, once bound: everything borrowed from the caller.
 struct Bound {
   PyObject* const* params;
   Py_ssize_t n;
@@ -576,7 +576,7 @@ PyObject* ask_other(PyObject* object, PyObject* function, PyObject* const* param
   return answer;
 }
 
-// What runs instead of a frame of `function` (all arguments borrowed); see hook_api.h.
+// The code that runs instead of a frame of `function` (all arguments borrowed); see hook_api.h.
 PyObject* lookup_frame(PyObject* object, PyObject* function, PyObject* const* params, Py_ssize_t n) {
   if (!Py_IS_TYPE(object, &dispatcher_type)) return ask_other(object, function, params, n);
   auto* self = reinterpret_cast<Dispatcher*>(object);

@@ -1,4 +1,4 @@
-// What the autograd node needs of executables: a call without Python objects in between.
+// The interface of executables for the autograd node: a call without Python objects in between.
 #pragma once
 
 #include "frame.h"

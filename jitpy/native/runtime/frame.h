@@ -1,4 +1,4 @@
-// What one call of an executable works on: numbered slots, the size table, scratch memory.
+// The state of one call of an executable: numbered slots, the size table, scratch memory.
 #pragma once
 
 #include <Python.h>

@@ -98,7 +98,7 @@ struct ClassCheck {
   std::vector<Ref> mro;  // classes or weak references
 };
 
-// What a weak reference refers to, borrowed; null where that is gone.
+// The object that a weak reference refers to, borrowed; null where that is gone.
 inline PyObject* referent(PyObject* weakref) {
   PyObject* found = PyWeakref_GET_OBJECT(weakref);
   return found == Py_None ? nullptr : found;

@@ -1,4 +1,4 @@
-// What a walk over part of a guard program has read, in a form in which "nothing changed" is quick to see.
+// The record of a walk over part of a guard program, in a form in which "nothing changed" is quick to see.
 //
 // `record` walks the nodes of a unit (one root, or all constant roots) and notes for each value what would change with
 // it: words in memory (a type pointer, a dict's version, a list's items, a cell's contents), the facts of tensors, and,
@@ -21,7 +21,7 @@
 #include "guard_walk.h"
 #include "tensor_facts.h"
 
-// What `Snapshot::check` can say, besides -1 (an exception is set).
+// The answers of `Snapshot::check`, besides -1 (an exception is set).
 constexpr int kFails = 0, kHolds = 1, kWalk = 2;
 
 class Snapshot {

@@ -1,4 +1,4 @@
-// What guards do to single values, without running user code.
+// Checks of single values, without running user code.
 #pragma once
 
 #include <Python.h>

@@ -7,7 +7,7 @@
 
 #include "guard_program.h"
 
-// What one call looks like to guards: everything borrowed.
+// One call as guards see it: everything borrowed.
 struct Frame {
   PyObject* const* params;
   Py_ssize_t n;

@@ -38,7 +38,7 @@ extern PyTypeObject guard_type;
 
 // ---- evaluation ----
 
-// What a class's own dict holds under the name, borrowed; null where it holds nothing.
+// The entry of a class's own dict under the name, borrowed; null where there is none.
 PyObject* held_by(PyObject* cls, PyObject* name) {
   PyObject* dict = instance_dict(cls);
   PyObject* found = dict == nullptr ? nullptr : PyDict_GetItemWithError(dict, name);

@@ -19,7 +19,7 @@ struct Step {
   virtual bool is_call() const { return true; }
   // Does it make a tensor for a step behind it?
   virtual bool is_made_ahead() const { return false; }
-  // What a profiler calls it; nullptr where it has no name of its own (operators say their own).
+  // Its name for a profiler; nullptr where it has no name of its own (operators say their own).
   virtual const std::string* recorded_name() const { return nullptr; }
 };
 

@@ -1,4 +1,4 @@
-// What guards read of a tensor and of torch's modes, without torch headers for the includer.
+// The facts of a tensor and of torch's modes that guards read, without torch headers for the includer.
 #pragma once
 
 #include <Python.h>

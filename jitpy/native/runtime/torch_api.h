@@ -1,4 +1,4 @@
-// What the runtime needs of torch's Python layer, operators and profiler, without their headers: reading those takes
+// The interface to torch's Python layer, operators and profiler, without their headers: reading those takes
 // longer than compiling all else. torch_api.cpp is the one file that includes them, and it checks what is declared here.
 #pragma once
 
