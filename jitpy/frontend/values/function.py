@@ -184,7 +184,8 @@ class FunctionValue(Value):
         given = self.annotations
         if not isinstance(given, DictValue):
             self.annotations = made = DictValue()
-            items: list[Any] = [interp.context.force(item) for item in given.items] if isinstance(given, TupleValue) else []
+            parts = given.items if isinstance(given, TupleValue) else []
+            items: list[Any] = [interp.context.force(item) for item in parts]
             for key, item in zip(items[::2], items[1::2], strict=True):
                 interp.context.dict_set(made, key.value, item, key)
             return made
