@@ -13,6 +13,10 @@ from torch import nn
 
 import jitpy
 from jitpy.engine import all_engines
+from jitpy.ir.builder import Builder
+from jitpy.ir.graph import Graph
+from jitpy.ir.passes.freezing import freeze as freeze_graph
+from tests.graph_tools import spec_of
 
 
 def filled(module: nn.Module) -> nn.Module:
@@ -213,6 +217,23 @@ def test_sizes_that_change() -> None:
         for n in (2, 3, 5, 6):
             x = torch.randn(n, 4, 7, 7)
             torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_weights_that_autocast_rounds(device: str) -> None:
+    """On the CPU they are scaled before they are rounded. GPUs compute a convolution, its norm and relu in one call."""
+    tensors = [torch.randn(*shape, device=device) for shape in ((2, 4, 7, 7), (8, 4, 3, 3), (8,), (8,))]
+    graph = Graph()
+    x, weight, mean, variance = (graph.add_input(spec_of(one)) for one in tensors)
+    b = Builder(graph)
+    images, rounded = (b.call("aten._to_copy.default", one, dtype=torch.bfloat16) for one in (x, weight))
+    made = b.call("aten.conv2d.default", images, rounded)
+    norm = b.call("aten.batch_norm.default", made, None, None, mean, variance, False, 0.1, 1e-5, True)
+    graph.outputs = [b.call("aten.relu.default", norm)]
+    freeze_graph(graph, dict(zip((weight, mean, variance), tensors[1:], strict=True)))
+    names = [node.op.name.split(".")[1] for node in graph.nodes]
+    assert names == (["_to_copy", "conv2d", "relu"] if device == "cpu" else
+                     ["_to_copy", "_to_copy", "conv2d", "batch_norm", "relu"])
 
 
 def test_16_bit_weights_keep_their_norms() -> None:

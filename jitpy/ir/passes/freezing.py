@@ -61,7 +61,10 @@ class _Freezer:
     def look(self) -> None:
         """Compute what follows from parameters alone."""
         devices = tuple({value.device.type for value in self.known.values()})
+        users = self.graph.users()
         for node in self.graph.nodes:
+            if _is_left_to_gpus(node) and any(user.op.convolution is not None for user in users[node]):
+                continue
             if node.op is CONSTANT:
                 self.known[node] = node.args[0]
             sources = node.input_nodes()
@@ -148,6 +151,8 @@ class _Freezer:
 
     def _before_rounding(self, node: Node) -> torch.Tensor | None:
         """The value of a weight or bias as exact as it is known; None for one that is known in 16 bits only."""
+        if _is_left_to_gpus(node):
+            return None
         while node.op.is_copy and node.tensor.dtype.itemsize < 4 and node.args[0] in self.known:
             if node.tensor.dtype is torch.float16:
                 return None  # what is scaled may leave its range
@@ -191,6 +196,13 @@ class _Freezer:
             start += len(own)
         self.graph.replace(mapping)
         self.frozen.done.append(f"{', '.join(node.name for node in products)} are one product")
+
+
+def _is_left_to_gpus(node: Node) -> bool:
+    """Whether a weight is rounded to 16 bits on a GPU: `batch_norms.py` makes one call of a convolution with such
+    weights, the norm and the activation behind it, which saves more than the rounding costs."""
+    spec = node.spec
+    return node.op.is_copy and isinstance(spec, TensorSpec) and spec.dtype.itemsize < 4 and spec.device.type != "cpu"
 
 
 @dataclass(slots=True)
