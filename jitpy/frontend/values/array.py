@@ -125,7 +125,7 @@ class NumpyNumberValue(PyValue):
         return bool(interp.context.pin(self))
 
     def unary(self, interp: Interpreter, name: str) -> Value | None:
-        return interp.fold_numpy_numbers(UNARY[name][0], [self])
+        return interp.fold_numpy_numbers(UNARY[name][0], [self])  # type: ignore[arg-type]
 
     @property
     def is_part_of_code(self) -> bool:
@@ -182,7 +182,7 @@ def operate(interp: Interpreter, name: str, *operands: Value, inplace: bool = Fa
     elif inplace and not first.is_number and not isinstance(first, ConstValue):
         raise refuse(f"{first.cls.__name__} {name}= array")
     ufunc = interp.context.const_object(getattr(np, UFUNCS_OF_OPERATORS[name]))
-    return interp.call(ufunc, list(operands), out)
+    return interp.call(ufunc, list(operands), out)  # type: ignore[arg-type]
 
 
 def _is_operand(value: Value, operands: tuple[Value, ...]) -> bool:

@@ -48,7 +48,7 @@ class ConstValue(Value):
         return interp.fold(len, self.value)
 
     def unary(self, interp: Interpreter, name: str) -> Value:
-        return interp.fold(UNARY[name][0], self.value)
+        return interp.fold(UNARY[name][0], self.value)  # type: ignore[arg-type]
 
     def key(self, interp: Interpreter) -> Any:
         try:

@@ -47,7 +47,7 @@ def is_number(obj: Any) -> bool:
 def compares_by_program(cls: type) -> bool:
     """Whether a dict that looks for an instance calls code of the program's."""
     return any(isinstance(method, types.FunctionType) for method in (cls.__eq__, cls.__hash__)) and \
-        not (cls.__eq__ is object.__eq__ and cls.__hash__ is enum.Enum.__hash__)
+        not (cls.__eq__ is object.__eq__ and cls.__hash__ is enum.Enum.__hash__)  # type: ignore[comparison-overlap]
 
 
 #: The metaclass of the classes that torch's C++ defines.
@@ -60,7 +60,8 @@ def is_compared_by_c(obj: Any) -> bool:
         return True  # an enum of torch's C++
     if compares_by_program(cls):
         return False
-    return cls.__eq__ is object.__eq__ or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
+    by_identity = cls.__eq__ is object.__eq__  # type: ignore[comparison-overlap]
+    return by_identity or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
         isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
                          *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType, re.Pattern))
 
