@@ -7,7 +7,7 @@ from typing import Any
 from ..interpreter.frame import Frame
 from ..models.builtins.iteration import is_iterable, iterate
 from ..values import DictValue, Interpreter, NullValue, TupleValue, Value
-from .container_opcodes import function_text, is_no_sequence, merge_mapping
+from .container_opcodes import is_no_sequence, merge_mapping
 from .handlers import opcode
 from .stack_opcodes import push
 
@@ -58,7 +58,7 @@ def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
             given, called = mapping, frame.stack[-3 if frame.kw_null_last else -2]
             mapping = DictValue()
             merge_mapping(interp, mapping, given,
-                          lambda: f"{function_text(interp, called)} argument after ** must be a "
+                          lambda: f"{called.name_of_call()} argument after ** must be a "
                                                       f"mapping, not {given.cls.__name__}")
         for key, value in interp.context.dict_items(mapping):
             if not isinstance(key, str):
@@ -66,7 +66,7 @@ def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
             keywords[key] = value
     starred = frame.stack.pop()
     if not is_iterable(interp, starred) and is_no_sequence(interp, starred):
-        called = function_text(interp, frame.stack[-2 if frame.kw_null_last else -1])
+        called = frame.stack[-2 if frame.kw_null_last else -1].name_of_call()
         raise interp.throw(TypeError, f"{called} argument after * must be an iterable, not {starred.cls.__name__}")
     positional = iterate(interp, starred, hinted=True)
     fn = frame.stack.pop()

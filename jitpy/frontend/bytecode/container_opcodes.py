@@ -24,10 +24,8 @@ from ..values import (
     NONE,
     ConstValue,
     DictValue,
-    FunctionValue,
     Interpreter,
     ListValue,
-    MethodValue,
     ObjectValue,
     PyValue,
     SetValue,
@@ -159,7 +157,7 @@ def _dict_merge(interp: Interpreter, frame: Frame, ins: Any) -> None:
     _need(target, DictValue)
 
     def called() -> str:
-        return function_text(interp, frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)])
+        return frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)].name_of_call()
 
     merged = DictValue()
     merge_mapping(interp, merged, value,
@@ -206,20 +204,6 @@ def _unpack_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.extend(reversed(tail))
     frame.stack.append(ListValue(items[before: len(items) - after]))
     frame.stack.extend(reversed(items[:before]))
-
-
-def function_text(interp: Interpreter, value: Value) -> str:
-    """How CPython names a callable in errors about its arguments."""
-    if isinstance(value, FunctionValue):
-        value.settle()
-        return f"{value.module}.{value.qualname}()" if value.module not in (None, "builtins") else f"{value.qualname}()"
-    if isinstance(value, MethodValue):
-        return function_text(interp, value.func)
-    if isinstance(value, PyValue) and hasattr(value.obj, "__qualname__"):
-        module = getattr(value.obj, "__module__", None)
-        name = f"{value.obj.__qualname__}()"
-        return name if module in (None, "builtins") else f"{module}.{name}"
-    raise GraphBreak("unsupported_call", f"arguments of {value.describe()}")
 
 
 # -- strings ------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ..values import (
     DictValue,
     DictViewValue,
     FunctionValue,
+    Lazy,
     ListValue,
     MethodValue,
     ModelledValue,
@@ -31,7 +32,6 @@ from ..values import (
     SetValue,
     SliceValue,
     SuperValue,
-    SymValue,
     TensorValue,
     TextValue,
     TupleValue,
@@ -288,4 +288,4 @@ def _view(emitter: Emitter, value: DictViewValue) -> None:
 
 
 def _is_leaf(value: Any) -> bool:
-    return isinstance(value, (ConstValue, TensorValue, ScalarValue, SymValue))
+    return isinstance(value, (TensorValue, ScalarValue)) or not isinstance(value, Lazy) and value.is_rebuilt

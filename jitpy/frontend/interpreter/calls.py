@@ -35,7 +35,6 @@ from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, 
 from ..values import (
     CONST_TYPES,
     PLAIN_TYPES,
-    BoxedValue,
     ConstValue,
     DictValue,
     FunctionValue,
@@ -80,7 +79,7 @@ def own_methods(interp: Interpreter, value: Value, *names: str) -> None:
 def no_torch_function(interp: Interpreter, value: Value) -> None:
     """A break where the class of an operand, which is no tensor, says itself what torch makes of it; else that it does
     not is guarded."""
-    if isinstance(value, (BoxedValue, ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
+    if isinstance(value, (ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
             interp.context.class_lookup(value.cls, "__torch_function__") is not MISSING:
         raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
 

@@ -40,7 +40,6 @@ from ..guards.source import (
     root_of,
     slot,
 )
-from ..models.arrays.array_values import SameNumber
 from ..models.builtins.growing import (
     SymbolicKey,
     dict_count,
@@ -58,12 +57,12 @@ from ..values import (
     ClassWrites,
     ConstValue,
     DictValue,
-    FunctionValue,
     Identity,
     Lazy,
     Missing,
     ObjectValue,
     PyValue,
+    SameNumber,
     ScalarValue,
     SymValue,
     TensorValue,
@@ -587,7 +586,7 @@ class SymbolicTraceContext:
         if d.complete and isinstance(held, Missing):
             del d.vals[key]
         # The key that a dict has stays when an equal one is stored (1 and True).
-        if key_value is not None and (is_new or key not in d.keys and _is_object(key_value, key)):
+        if key_value is not None and (is_new or key not in d.keys and key_value.is_object(key)):
             d.keys[key] = key_value
         d.vals[key] = value
         if d.source is not None:
@@ -714,13 +713,6 @@ def _wrap_object(context: TraceContext, obj: Any, cls: type, source: Source) -> 
     if is_plain_class(cls):
         return context.with_attrs(ObjectValue(cls, source, obj), obj)
     return PyValue(obj, source, pinned=isinstance(source, ConstSource))
-
-
-def _is_object(value: Value, key: Any) -> bool:
-    """Whether a key is the object that the Value is of, so that no other one is equal to it."""
-    if isinstance(value, (TensorValue, ObjectValue)):
-        return value.real is key
-    return isinstance(value, (PyValue, FunctionValue))
 
 
 def _same_key(a: Any, b: Any) -> bool:

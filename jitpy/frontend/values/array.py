@@ -33,6 +33,19 @@ UFUNCS_OF_OPERATORS = {
 }
 
 
+class SameNumber:
+    """Guard predicate: the same number, of the same type, bit for bit."""
+
+    def __init__(self, number: Any) -> None:
+        self.kind, self.bits, self.text = type(number), number.tobytes(), repr(number)
+
+    def __call__(self, value: Any) -> bool:
+        return type(value) is self.kind and value.tobytes() == self.bits
+
+    def __repr__(self) -> str:
+        return f"is {self.text}"
+
+
 class ArrayValue(Value):
     """An array, or a scalar (`cls` says which), whose numbers are in a tensor of the graph: `traced` is the graph
     builder's `TracedTensor`, for a scalar one of no dimensions in memory of its own."""

@@ -462,6 +462,14 @@ class Value:
 
     # calls
 
+    def name_of_call(self) -> str:
+        """How CPython names a callable in errors about its arguments."""
+        raise GraphBreak("unsupported_call", f"arguments of {self.describe()}")
+
+    def is_object(self, obj: Any) -> bool:
+        """Whether a key is its very object, so that no other one is equal to it."""
+        return False
+
     @property
     def called(self) -> Any:
         """The real callable that a call reaches, or None."""

@@ -111,6 +111,13 @@ class FunctionValue(Value):
     def describe(self) -> str:
         return f"{self.qualname}()"
 
+    def name_of_call(self) -> str:
+        self.settle()
+        return f"{self.module}.{self.qualname}()" if self.module not in (None, "builtins") else f"{self.qualname}()"
+
+    def is_object(self, obj: Any) -> bool:
+        return True
+
     @property
     def called(self) -> Any:
         return self.known
@@ -261,6 +268,9 @@ class MethodValue(Value):
 
     def describe(self) -> str:
         return self.func.describe()
+
+    def name_of_call(self) -> str:
+        return self.func.name_of_call()
 
     @property
     def called(self) -> Any:

@@ -38,6 +38,9 @@ class ObjectValue(Value):
         interp.context.write_slot(self, descr, new)
         return True
 
+    def is_object(self, obj: Any) -> bool:
+        return self.real is obj
+
     def instance_dict(self, interp: Interpreter) -> Any:
         if self.attrs is None and self.real is None and self.cls.__dictoffset__ != 0:
             self.attrs = interp.context.new_dict_of(self)

@@ -60,6 +60,15 @@ class PyValue(Value):
         module = getattr(self.obj, "__module__", None)
         return f"{module}.{name}" if isinstance(module, str) else str(name)
 
+    def name_of_call(self) -> str:
+        if not hasattr(self.obj, "__qualname__"):
+            return super().name_of_call()
+        module, name = getattr(self.obj, "__module__", None), f"{self.obj.__qualname__}()"
+        return name if module in (None, "builtins") else f"{module}.{name}"
+
+    def is_object(self, obj: Any) -> bool:
+        return True
+
     @property
     def is_atomic(self) -> bool:  # type: ignore[override]
         return isinstance(self.obj, (type, enum.Enum, types.BuiltinFunctionType))

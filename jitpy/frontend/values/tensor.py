@@ -75,6 +75,9 @@ class TensorValue(Value):
     def del_c_attribute(self, interp: Interpreter, name: str) -> bool:
         return name == "grad" and self.set_c_attribute(interp, name, const(None))
 
+    def is_object(self, obj: Any) -> bool:
+        return self.real is obj
+
     def instance_dict(self, interp: Interpreter) -> DictValue:
         if self.attrs is None:
             self.attrs = interp.context.new_dict_of(self, self.real)

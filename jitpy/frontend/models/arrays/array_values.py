@@ -21,19 +21,6 @@ from ...values.wrapping import wraps
 if TORCH_DTYPES:
     import numpy as np
 
-class SameNumber:
-    """Guard predicate: the same number, of the same type, bit for bit."""
-
-    def __init__(self, number: Any) -> None:
-        self.kind, self.bits, self.text = type(number), number.tobytes(), repr(number)
-
-    def __call__(self, value: Any) -> bool:
-        return type(value) is self.kind and value.tobytes() == self.bits
-
-    def __repr__(self) -> str:
-        return f"is {self.text}"
-
-
 def errors_are_silent(numpy: Any) -> bool:
     """Guard predicate: floating-point errors (a division by zero, an overflow) stop no program. Captured code does not
     look for them. The answer is kept for as long as numpy's settings and the filters of warnings are the same."""
