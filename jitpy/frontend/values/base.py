@@ -196,6 +196,12 @@ class Value:
         """The iterator that the type's own C code makes for `iter` or `reversed`; None where that is not known."""
         return None
 
+    # numbers
+
+    def converted(self, interp: Interpreter, function: Any) -> Value | None:
+        """What `bool`, `int`, `float` or `abs` makes of a tensor or a number that is no constant; else None."""
+        return None
+
     # texts
 
     def formatted(self, interp: Interpreter) -> Any:

@@ -50,6 +50,11 @@ class SymValue(ComputedNumberValue):
     def truth(self, interp: Interpreter) -> bool:
         return interp.context.sizes.decide(sympy.Ne(self.expr, 0), f"truth at {interp.loc()}")
 
+    def converted(self, interp: Interpreter, function: Any) -> Value | None:
+        if function is abs and interp.context.sizes.decide(self.expr < 0, f"abs() at {interp.loc()}"):
+            return interp.from_payload(-self.expr)
+        return self if function in (int, abs) else None
+
     def c_attribute(self, interp: Interpreter, name: str) -> Value:
         return _part_of_number(self, name)
 
@@ -97,6 +102,10 @@ class ScalarValue(ComputedNumberValue):
     def __init__(self, traced: Any, source: Source | None = None) -> None:
         self.source = source
         self.traced = traced
+
+    def converted(self, interp: Interpreter, function: Any) -> Value | None:
+        with interp.recording(function.__name__):
+            return interp.from_payload(interp.builder.scalar_op(function, self.traced))
 
     @property
     def cls(self) -> type:  # type: ignore[override]

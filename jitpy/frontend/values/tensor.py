@@ -53,6 +53,11 @@ class TensorValue(Value):
         self.flag: bool | None = None
         self.data: TensorValue | None = None
 
+    def converted(self, interp: Interpreter, function: Any) -> Value | None:
+        method = f"__{function.__name__}__"
+        interp.own_methods(self, method)
+        return interp.record(torch.abs if function is abs else getattr(torch.Tensor, method), [self], {})
+
     iter_is_known = True
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:

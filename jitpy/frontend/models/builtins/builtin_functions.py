@@ -21,7 +21,7 @@ from ...guards.source import attr
 from ...interpreter import attributes
 from ...interpreter.attributes import object_getattribute
 from ...interpreter.callees import builtin
-from ...interpreter.calls import as_int, inline_library, number_value, own_methods
+from ...interpreter.calls import as_int, inline_library, number_value
 from ...interpreter.constant_folding import fold, fold_deep
 from ...interpreter.frame import Frame, TracedException
 from ...interpreter.module_attributes import module_getattribute
@@ -240,27 +240,17 @@ def builtin_bool(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return FALSE
     value = _plain_number(interp, args[0])
-    if isinstance(value, ScalarValue):
-        with interp.recording("bool"):
-            return number_value(interp.builder.scalar_op(bool, value.traced))
-    if isinstance(value, TensorValue):
-        own_methods(interp, value, "__bool__")
-        return interp.record(torch.Tensor.__bool__, [value], {})
-    return const(interp.truth(value))
+    made = value.converted(interp, bool)
+    return const(interp.truth(value)) if made is None else made
 
 
 @builtin(int)
 def builtin_int(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1 and not kwargs:
         value = _plain_number(interp, args[0])
-        if isinstance(value, SymValue):
-            return value
-        if isinstance(value, ScalarValue):
-            with interp.recording("int"):
-                return number_value(interp.builder.scalar_op(int, value.traced))
-        if isinstance(value, TensorValue):
-            own_methods(interp, value, "__int__")
-            return interp.record(torch.Tensor.__int__, [value], {})
+        made = value.converted(interp, int)
+        if made is not None:
+            return made
         if isinstance(value, ObjectValue):
             for name in ("__int__", "__index__"):
                 hook = interp.context.class_lookup(value.cls, name)
@@ -276,12 +266,9 @@ def builtin_int(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def builtin_float(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
         value = _plain_number(interp, as_number(interp, args[0]))
-        if isinstance(value, ScalarValue):
-            with interp.recording("float"):
-                return number_value(interp.builder.scalar_op(float, value.traced))
-        if isinstance(value, TensorValue):
-            own_methods(interp, value, "__float__")
-            return interp.record(torch.Tensor.__float__, [value], {})
+        made = value.converted(interp, float)
+        if made is not None:
+            return made
         hook = interp.context.class_lookup(value.cls, "__float__") if isinstance(value, ObjectValue) else MISSING
         if isinstance(hook, types.FunctionType):
             message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
@@ -300,15 +287,9 @@ def builtin_complex(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(abs)
 def builtin_abs(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, TensorValue):
-        own_methods(interp, value, "__abs__")
-        return interp.record(torch.abs, [value], {})
-    if isinstance(value, SymValue):
-        negative = interp.context.sizes.decide(value.expr < 0, f"abs() at {interp.loc()}")
-        return sym(-value.expr) if negative else value
-    if isinstance(value, ScalarValue):
-        with interp.recording("abs"):
-            return number_value(interp.builder.scalar_op(abs, value.traced))
+    made = value.converted(interp, abs)
+    if made is not None:
+        return made
     if isinstance(value, ConstValue):
         return fold(interp, abs, args, kwargs)
     if interp.context.class_lookup(value.cls, "__abs__") is MISSING:
