@@ -61,11 +61,6 @@ def checked_iterator(method, obj, /):
     return result
 
 
-def drop_result(function, /, *args):
-    """Call for the effect (property setters, `__setattr__`, `__setitem__`)."""
-    function(*args)
-
-
 def operate(error, /, *attempts):
     """The first answer of some operator methods; `attempts` are (method, left, right), in order."""
     for method, left, right in attempts:
