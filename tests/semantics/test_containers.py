@@ -28,6 +28,20 @@ def list_methods_on_argument(items, x):
     return popped, items.index("first"), items.count(7), items, items.copy() is items
 
 
+@case(lambda: ({1: 2, 3: 4}, vec()), breaks=())
+def views_of_values_are_no_sets(table, x):
+    """They are equal to themselves only, and have none of the operators of sets."""
+    refused = []
+    for operation in (lambda: table.values() | {2}, lambda: {2} & table.values(), lambda: table.values() - [2],
+                      lambda: table.values() <= table.values()):
+        try:
+            refused.append(operation())
+        except TypeError as error:
+            refused.append(str(error))
+    values = table.values()
+    return x + 1 if values == table.values() else x - 1, values == values, values != {2: 4}.values(), refused
+
+
 @case(one, fullgraph=True)
 def list_slices(x):
     items = [0, 1, 2, 3, 4, 5]

@@ -186,7 +186,8 @@ class DictViewValue(Value):
         return self.of.length(interp)
 
     def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
-        return interp.set_binary(name, self, other, inplace) if name in SET_OPERATORS else None
+        is_set = self.kind != "values" and name in SET_OPERATORS
+        return interp.set_binary(name, self, other, inplace) if is_set else None
 
     def set_keys(self, interp: Interpreter) -> list[Any] | None:
         if self.kind == "values":
