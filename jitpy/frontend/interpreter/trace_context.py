@@ -24,7 +24,7 @@ from ..breaks import GraphBreak, RestartAnalysis, Skip
 from ..capture.computed import Computed
 from ..capture.graph_builder import TracedGraphBuilder, TracedTensor
 from ..capture.inputs import size_marks
-from ..capture.known_numbers import float_input
+from ..capture.known_numbers import float_input, pin
 from ..guards.guard_set import MISSING, ClassLookup, GuardSet, HeldBy, MemberOf, NotRegistered, belongs_to
 from ..guards.observations import Observations
 from ..guards.source import (
@@ -40,14 +40,6 @@ from ..guards.source import (
     root_of,
     slot,
 )
-from ..models.builtins.growing import (
-    SymbolicKey,
-    dict_count,
-    fixed_key,
-    is_changing_text,
-    is_symbolic,
-)
-from ..models.builtins.symbolic_text import known_part
 from ..polyfills import MODELLED_METHODS
 from ..values import (
     CONST_TYPES,
@@ -62,19 +54,24 @@ from ..values import (
     Missing,
     ObjectValue,
     PyValue,
-    SameNumber,
     ScalarValue,
     SymValue,
     TensorValue,
     TextValue,
     TraceContext,
-    UnreadTuple,
     Value,
     has_hook_numbers,
     is_array,
     is_number,
 )
 from ..values.wrapping import wrap_new, wraps
+from .growing import (
+    SymbolicKey,
+    dict_count,
+    fixed_key,
+    is_changing_text,
+    is_symbolic,
+)
 from .plain_classes import is_plain_class, is_quiet_key
 
 CONST_TYPES.update({torch.dtype, torch.device, torch.layout, torch.memory_format, types.CodeType})
@@ -152,21 +149,11 @@ class SymbolicTraceContext:
 
     def pin(self, value: PyValue) -> Any:
         """The real object of a PyValue, from now on guarded by identity."""
-        if isinstance(value, TextValue):
-            return known_part(self, value)
-        if isinstance(value, UnreadTuple):
-            raise GraphBreak("changing_value", f"{value.source}, which has another length at each call")
-        if not value.pinned:
-            value.pinned = True
-            if is_number(value.obj):
-                assert value.source is not None
-                self.need((value.source.key(), "value"), hash(value.obj), f"{value.source}")
-                self.guards.add(value.source, "python", SameNumber(value.obj), self.why)
-            else:
-                if value.source is not None and self.comes_anew(value.obj, value.source) and self.breakable:
-                    raise GraphBreak("changing_value", f"{value.source}, which is another object at each call")
-                self.guard(value.source, "id", value.obj)
-        return value.obj
+        return value.pinned_object(self)
+
+    def known_number(self, traced: Any, what: str) -> Any:
+        """The number that the graph computes, where that is known in this call, guarded."""
+        return pin(self.builder, traced, what)
 
     def comes_anew(self, obj: Any, source: Source) -> bool:
         """Whether another object comes to a place in each call, as far as is known; noted."""

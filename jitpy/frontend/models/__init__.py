@@ -18,7 +18,6 @@ _MODULES = (
     "builtins.copies",
     "builtins.draws",
     "builtins.exception_calls",
-    "builtins.growing",
     "builtins.library",
     "builtins.live_iterators",
     "builtins.modelled_types",

@@ -134,6 +134,11 @@ class NumpyNumberValue(PyValue):
 
     __slots__ = ()
 
+    def guard_object(self, context: TraceContext) -> None:
+        assert self.source is not None
+        context.need((self.source.key(), "value"), hash(self.obj), f"{self.source}")
+        context.guards.add(self.source, "python", SameNumber(self.obj), context.why)
+
     def truth(self, interp: Interpreter) -> bool:
         return bool(interp.context.pin(self))
 

@@ -38,6 +38,7 @@ class TraceContext(Protocol):
     class_writes: Any
     #: texts of sizes that were taken as fixed, for reports
     specialized: Any
+    breakable: bool
     why: str
     dynamic: str
 
@@ -58,9 +59,11 @@ class TraceContext(Protocol):
     # guards
     def guard(self, source: Source | None, kind: str, arg: Any = None) -> None: ...
     def pin(self, value: Any) -> Any: ...
+    def known_number(self, traced: Any, what: str) -> Any: ...
     def pin_instance(self, value: Any) -> Any: ...
     def specialize(self, expr: Any, what: str) -> int: ...
     def identify(self, value: Any) -> None: ...
+    def need(self, key: Any, value: int, what: str) -> None: ...
     def comes_anew(self, obj: Any, source: Source) -> bool: ...
     def number_changes(self, source: Source, value: int) -> bool: ...
 
@@ -180,6 +183,10 @@ class Value:
 
     #: whether code makes its object wherever that is needed: it has no identity that a program could tell
     is_rebuilt = False
+
+    def part_of_text(self, context: TraceContext) -> Any:
+        """The value of a text, or of a part, in this call, guarded. GraphBreak where only the graph can tell."""
+        raise GraphBreak("unsupported_value", f"a text made of {self.describe()}")
 
     def describe(self) -> str:
         """A short text for reports."""

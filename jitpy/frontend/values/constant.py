@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..guards.source import Source
-from .base import Interpreter, Value, type_name, unsupported
+from .base import Interpreter, TraceContext, Value, type_name, unsupported
 from .iterators import SequenceIterator
 from .operator_tables import UNARY
 
@@ -40,6 +40,9 @@ class ConstValue(Value):
 
     def describe(self) -> str:
         return repr(self.value)
+
+    def part_of_text(self, context: TraceContext) -> Any:
+        return self.value
 
     def truth(self, interp: Interpreter) -> bool:
         return self.value is NotImplemented or bool(self.value)

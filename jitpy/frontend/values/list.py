@@ -19,7 +19,7 @@ from .tuple import shown_by_parts
 class ListValue(SequenceValue):
     """A list or an instance of a subclass. `owner` is the modelled instance whose hidden list this is.
 
-    `unread` stands for the items of a list from outside until all are asked for (see `models/builtins/growing.py`).
+    `unread` stands for the items of a list from outside until all are asked for (see `interpreter/growing.py`).
     `log` has
     the calls of list's methods that changed one from outside; `dirty` says that it was changed in other ways as well.
     """

@@ -10,7 +10,7 @@ from ...ir import sizes as size_rules
 from ...ir.algebra import sympy
 from ..breaks import GraphBreak
 from ..guards.source import Source
-from .base import Interpreter, Value, unsupported
+from .base import Interpreter, TraceContext, Value, unsupported
 from .constant import ConstValue, const
 from .operator_tables import BINARY, COMPARE, UNARY
 
@@ -46,6 +46,11 @@ class SymValue(ComputedNumberValue):
     def __init__(self, expr: sympy.Expr, source: Source | None = None) -> None:
         self.source = source
         self.expr = expr
+
+    def part_of_text(self, context: TraceContext) -> Any:
+        if context.sizes.is_unbacked(self.expr):
+            raise GraphBreak("unsupported_value", "a look at a text made of a size that depends on data")
+        return context.specialize(self.expr, f"a text, {context.builder.loc}")
 
     def truth(self, interp: Interpreter) -> bool:
         return interp.context.sizes.decide(sympy.Ne(self.expr, 0), f"truth at {interp.loc()}")
@@ -102,6 +107,12 @@ class ScalarValue(ComputedNumberValue):
     def __init__(self, traced: Any, source: Source | None = None) -> None:
         self.source = source
         self.traced = traced
+
+    def part_of_text(self, context: TraceContext) -> Any:
+        known = context.known_number(self.traced, f"a text, {context.builder.loc}")
+        if known is None:
+            raise GraphBreak("unsupported_value", "a look at a text made of a number that the graph computes")
+        return known
 
     def converted(self, interp: Interpreter, function: Any) -> Value | None:
         with interp.recording(function.__name__):

@@ -55,6 +55,19 @@ class PyValue(Value):
     def cls(self) -> type:  # type: ignore[override]
         return type(self.obj)
 
+    def pinned_object(self, context: TraceContext) -> Any:
+        """The real object, from now on guarded."""
+        if not self.pinned:
+            self.pinned = True
+            self.guard_object(context)
+        return self.obj
+
+    def guard_object(self, context: TraceContext) -> None:
+        """Guard which object it is."""
+        if self.source is not None and context.comes_anew(self.obj, self.source) and context.breakable:
+            raise GraphBreak("changing_value", f"{self.source}, which is another object at each call")
+        context.guard(self.source, "id", self.obj)
+
     def describe(self) -> str:
         name = getattr(self.obj, "__qualname__", None) or getattr(self.obj, "__name__", None) or type(self.obj).__name__
         module = getattr(self.obj, "__module__", None)
@@ -279,6 +292,9 @@ class UnreadTuple(PyValue):
 
     def __init__(self, obj: tuple[Any, ...], source: Source) -> None:
         super().__init__(obj, source, pinned=False)
+
+    def pinned_object(self, context: TraceContext) -> Any:
+        raise GraphBreak("changing_value", f"{self.source}, which has another length at each call")
 
     def describe(self) -> str:
         return f"tuple {self.source}"

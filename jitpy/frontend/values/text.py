@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..breaks import GraphBreak
 from ..guards.source import Source
-from .base import Interpreter, Value
+from .base import Interpreter, TraceContext, Value
 from .constant import const
 from .opaque import PyValue
 
@@ -24,6 +25,13 @@ class TextValue(PyValue):
         super().__init__(obj, source, pinned=False)
         self.function = function
         self.args = args
+
+    def pinned_object(self, context: TraceContext) -> Any:
+        if self.function is None:
+            raise GraphBreak("changing_value", str(self.source))
+        return self.function(*(arg.part_of_text(context) for arg in self.args))
+
+    part_of_text = pinned_object
 
     def describe(self) -> str:
         return f"str {self.source}" if self.source is not None else "a text made of numbers that are not known"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...guards.source import Source, attr, slot
+from ...interpreter.growing import UnreadList
 from ...polyfills import MODELLED_TYPES, ORIGINALS, Items, model_of
 from ...values import ListValue, ModelledValue, TraceContext, Value
 from ...values.attribute_rules import attributes_of
 from ...values.wrapping import wraps
-from .growing import UnreadList
 
 if TYPE_CHECKING:
     from ...values import Interpreter

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
-from ...capture.known_numbers import pin
 from ...values import (
     ConstValue,
     ScalarValue,
     SymValue,
     TensorValue,
     TextValue,
-    TraceContext,
     TupleValue,
     Value,
 )
@@ -56,7 +54,7 @@ def text(interp: Interpreter, function: Callable[..., str], *args: Value) -> Val
             made = []
         if made and all(type(sample) is str for sample in made):
             return TextValue(made[0], None, function, args)
-    known = [arg.value if isinstance(arg, ConstValue) else known_part(interp.context, arg) for arg in args]
+    known = [arg.part_of_text(interp.context) for arg in args]
     try:
         return ConstValue(function(*known))
     except Exception as error:
@@ -73,26 +71,6 @@ def _sample(value: Value, turn: int) -> Any:
         return value.function(*(_sample(arg, turn) for arg in value.args))
     samples = _SAMPLES[value.cls]
     return samples[turn % len(samples)]
-
-
-def known_part(context: TraceContext, value: Value) -> Any:
-    """The value of a text, or of a part, in this call, guarded. GraphBreak where only the graph can tell."""
-    if isinstance(value, ConstValue):
-        return value.value
-    if isinstance(value, SymValue):
-        if context.sizes.is_unbacked(value.expr):
-            raise GraphBreak("unsupported_value", "a look at a text made of a size that depends on data")
-        return context.specialize(value.expr, f"a text, {context.builder.loc}")
-    if isinstance(value, ScalarValue):
-        known = pin(context.builder, value.traced, f"a text, {context.builder.loc}")
-        if known is not None:
-            return known
-        raise GraphBreak("unsupported_value", "a look at a text made of a number that the graph computes")
-    if isinstance(value, TextValue):
-        if value.function is None:
-            raise GraphBreak("changing_value", str(value.source))
-        return value.function(*(known_part(context, arg) for arg in value.args))
-    raise GraphBreak("unsupported_value", f"a text made of {value.describe()}")
 
 
 # -- functions that make texts --------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ import operator
 import weakref
 from typing import Any
 
-from ....ir.algebra import sympy
-from ...guards.observations import MANY
-from ...guards.source import ConstSource, LocalSource, Source, index, slot
-from ...values import (
+from ...ir.algebra import sympy
+from ..guards.observations import MANY
+from ..guards.source import ConstSource, LocalSource, Source, index, slot
+from ..values import (
     CONST_TYPES,
     ConstValue,
     DictValue,
@@ -37,7 +37,7 @@ from ...values import (
     Value,
     compares_by_program,
 )
-from ...values.wrapping import wraps
+from ..values.wrapping import wraps
 
 #: how far from an end an item is read without reading them all
 _NEAR = 16
