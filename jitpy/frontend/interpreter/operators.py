@@ -26,15 +26,12 @@ from ..values import (
     COMPARE,
     SYMBOLS,
     UNARY,
-    ArrayValue,
     BoxedValue,
     ConstValue,
     DictValue,
-    EnumMemberValue,
     Interpreter,
     ListValue,
     ModelledValue,
-    NumpyNumberValue,
     ObjectValue,
     ScalarValue,
     SymValue,
@@ -77,9 +74,9 @@ def binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool = F
     if a.is_boxed or b.is_boxed:
         left = plain_part(interp, a, dunder, inplace_dunder) if inplace else plain_part(interp, a, dunder)
         right = b.whole_plain_part(interp) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
-        if any(map(_is_of_torch_or_numpy, (a, b))) and not left.is_boxed and not right.is_boxed:
+        if (a.is_recorded or b.is_recorded) and not left.is_boxed and not right.is_boxed:
             return binary(interp, name, left, right, inplace)
-        result = a.arithmetic(interp, name, b, inplace) if isinstance(a, EnumMemberValue) else None
+        result = None if a.is_number or a.is_recorded else a.arithmetic(interp, name, b, inplace)  # of flags
         return _operate(interp, name, a, b, inplace) if result is None else result
     result = a.arithmetic(interp, name, b, inplace)
     if result is None:
@@ -92,10 +89,6 @@ def binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool = F
     if left is not a or right is not b:
         return binary(interp, name, left, right, inplace)
     return _operate(interp, name, a, b, inplace)
-
-
-def _is_of_torch_or_numpy(value: Value) -> bool:
-    return isinstance(value, (TensorValue, ArrayValue, NumpyNumberValue))
 
 
 def _combined(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Any:
@@ -264,23 +257,33 @@ def _same_literal(interp: Interpreter, a: Value, b: Value) -> bool:
 
 def compare(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
     """`a < b` and the like: a Value or PUSHED."""
-    function, dunder, reflected = COMPARE[symbol]
+    function = COMPARE[symbol][0]
     if isinstance(a, ConstValue) and isinstance(b, ConstValue):
         return fold_constants(interp, function, a.value, b.value)
     beside_tensor(interp, a, b, COMPARE[symbol][1:])
     for value in (a, b):
         if isinstance(value, UnreadTuple):
             interp.context.pin(value)
-    with_tensor = isinstance(a, TensorValue) or isinstance(b, TensorValue)
-    if isinstance(a, BoxedValue) or isinstance(b, BoxedValue) or with_tensor and (a.is_boxed or b.is_boxed):
-        left = plain_part(interp, a, dunder)
-        right = b.whole_plain_part(interp) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
-        is_asked = isinstance(left, BoxedValue) or isinstance(right, BoxedValue) or left is a and right is b
-        return _compare_attempts(interp, symbol, a, b) if is_asked else compare(interp, symbol, left, right)
+    if a.is_boxed or b.is_boxed:
+        answer = _compare_plain_parts(interp, symbol, a, b)
+        if answer is not NotImplemented:
+            return answer
     answer = a.compare(interp, symbol, b, False)
     if answer is None:
         answer = b.compare(interp, symbol, a, True)
     return _compare_attempts(interp, symbol, a, b) if answer is None else answer
+
+
+def _compare_plain_parts(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
+    """A comparison with an instance of a class derived from a number or text, or of a tensor with a member of an
+    enumeration; NotImplemented for other members, which are compared as objects."""
+    _, dunder, reflected = COMPARE[symbol]
+    if not any(isinstance(value, (BoxedValue, TensorValue)) for value in (a, b)):
+        return NotImplemented
+    left = plain_part(interp, a, dunder)
+    right = b.whole_plain_part(interp) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
+    is_asked = isinstance(left, BoxedValue) or isinstance(right, BoxedValue) or left is a and right is b
+    return _compare_attempts(interp, symbol, a, b) if is_asked else compare(interp, symbol, left, right)
 
 
 def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:

@@ -1,6 +1,6 @@
 """Kinds of values, one file each: how each kind of Python object behaves while it is traced."""
 
-from .array import UFUNCS_OF_OPERATORS, ArrayIterator, ArrayValue, NumpyNumberValue, operate
+from .array import UFUNCS_OF_OPERATORS, ArrayIterator, ArrayValue, NumpyNumberValue, SameNumber, operate
 from .attribute_rules import RULES, Rule, attributes_of, rule_of
 from .base import (
     DELETED,
@@ -76,10 +76,10 @@ __all__ = [
     "Interpreter", "IteratorValue", "Lazy", "ListIterator", "ListValue", "MethodValue", "Missing", "ModelledValue",
     "NONE", "NULL", "NUMBERS", "NUMPY_DTYPES", "NotConstant", "NullValue", "NumpyNumberValue", "ObjectValue",
     "PLAIN_TYPES", "PyValue", "RULES", "RangeValue", "ReverseIterator", "Rule", "SETTERS", "SET_OPERATORS", "SYMBOLS",
-    "ScalarValue", "SequenceIterator", "SequenceValue", "SetValue", "Show", "ShownAs", "SliceValue", "SuperValue",
-    "SymValue", "TORCH_DTYPES", "TRUE", "TensorValue", "TextValue", "TraceContext", "TracebackValue", "TupleValue",
-    "UFUNCS_OF_OPERATORS", "UNARY", "UNBOUND", "UnreadTuple", "Value", "WeakReferenceValue", "Wrap", "as_number",
-    "attributes_of", "base_in_c", "base_of", "compare_numbers", "compare_objects", "compare_sets",
+    "SameNumber", "ScalarValue", "SequenceIterator", "SequenceValue", "SetValue", "Show", "ShownAs", "SliceValue",
+    "SuperValue", "SymValue", "TORCH_DTYPES", "TRUE", "TensorValue", "TextValue", "TraceContext", "TracebackValue",
+    "TupleValue", "UFUNCS_OF_OPERATORS", "UNARY", "UNBOUND", "UnreadTuple", "Value", "WeakReferenceValue", "Wrap",
+    "as_number", "attributes_of", "base_in_c", "base_of", "compare_numbers", "compare_objects", "compare_sets",
     "compares_by_program", "const", "count_value", "descriptors_of", "has_hook_numbers", "is_array", "is_compared_by_c",
     "is_number", "is_same_object", "is_subtype", "method_of_program", "operate", "rule_of", "sets_attribute",
     "shown_by_parts", "state_names", "sym", "symbolic_binary", "tree_iter", "tree_map", "tree_pack", "tree_unpack",

@@ -52,6 +52,7 @@ class ArrayValue(Value):
 
     __slots__ = ("cls", "traced")
     may_be_buffer = True
+    is_recorded = True
 
     def __init__(self, traced: Any, cls: type, source: Source | None = None) -> None:
         self.source = source
@@ -133,6 +134,7 @@ class NumpyNumberValue(PyValue):
     """A scalar of numpy's that is known exactly."""
 
     __slots__ = ()
+    is_recorded = True
 
     def guard_object(self, context: TraceContext) -> None:
         assert self.source is not None

@@ -268,6 +268,8 @@ class Value:
     is_known_object = False
     #: whether builtin containers and what C compares answer comparisons by themselves
     answers_comparisons = False
+    #: whether its operators are operations of torch or numpy
+    is_recorded = False
     #: whether C code may read its memory as that of bytes
     may_be_buffer = False
     #: whether C code sees a number, text or bytes in it that it is not itself: its plain part

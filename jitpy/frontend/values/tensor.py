@@ -41,6 +41,7 @@ class TensorValue(Value):
 
     takes_attributes = True
     __slots__ = ("cls", "traced", "attrs", "real", "grad", "grad_assigned", "flag", "data")
+    is_recorded = True
 
     def __init__(self, traced: Any, cls: type, source: Source | None = None, real: Any = None) -> None:
         self.source = source
