@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 #: `--fast` (make test-fast) runs these subjects whole, and of every other folder one file in 12 with one test in 4
-FAST = ("ir", "passes", "schedule", "api", "docs", "test_architecture.py")
+FAST = ("ir", "passes", "schedule", "api", "test_architecture.py")
 #: subjects that need other libraries, devices or processes: no part of the sample
 NOT_FAST = ("databases", "gpu", "libraries", "neighbours", "robustness")
 ROOT = Path(__file__).parent
