@@ -56,6 +56,7 @@ from ..values import (
 )
 from .callees import builtin, class_model_of, code_model_of, families_of
 from .frame import PUSHED, Frame
+from .operator_methods import own_methods
 
 # -- payloads -----------------------------------------------------------------------------------------------
 
@@ -66,14 +67,6 @@ def beside_tensor(interp: Interpreter, a: Value, b: Value, names: tuple[str, ...
         for value in (a, b):
             no_torch_function(interp, value)
             own_methods(interp, value, *names)
-
-
-def own_methods(interp: Interpreter, value: Value, *names: str) -> None:
-    """A break where a program put methods of its own into torch's classes; else that it did not is guarded."""
-    for name in names if isinstance(value, TensorValue) else ():
-        found = interp.context.class_lookup(value.cls, name)
-        if isinstance(found, types.FunctionType) and not (found.__module__ or "").startswith("torch"):
-            raise unsupported(value, f"{type_name(value.cls)}.{name}, which is the program's,")
 
 
 def no_torch_function(interp: Interpreter, value: Value) -> None:

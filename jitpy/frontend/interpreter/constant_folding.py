@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import os
 import re
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -139,3 +141,13 @@ def lift(interp: Interpreter, result: Any) -> Value:
     if hasattr(kind, "__next__"):
         raise GraphBreak("unsupported_call", f"a function that makes a {kind.__name__}")
     return interp.context.const_object(result)
+
+
+def fold_constants(interp: Interpreter, function: Callable[..., Any], *args: Any) -> Value:
+    if function in (operator.lshift, operator.ilshift) and isinstance(args[1], int) and args[1] > 1 << 20:
+        raise GraphBreak("unsupported_call", "a huge shift")
+    try:
+        result = function(*args)
+    except Exception as error:
+        raise interp.raise_real(error) from None
+    return lift(interp, result)

@@ -346,6 +346,7 @@ class SymbolicInterpreter:
     # -- the data model -------------------------------------------------------------------------------------
 
     call = calls.call
+    instantiate = calls.instantiate
     call_function = calls.call_function
     call_object = calls.call_object
     record = calls.record

@@ -18,6 +18,7 @@ from ..guards.guard_set import MISSING
 from ..polyfills import MODELLED_ORIGINALS
 from ..values import (
     ConstValue,
+    Interpreter,
     SequenceValue,
     SymValue,
     TensorValue,
@@ -149,3 +150,11 @@ def refusal(one: Attempt, slot: bool) -> str | None:
     if kind is bytes:
         return f"can't concat {type_name(right.cls)} to bytes"
     return f'can only concatenate {kind.__name__} (not "{type_name(right.cls)}") to {kind.__name__}'
+
+
+def own_methods(interp: Interpreter, value: Value, *names: str) -> None:
+    """A break where a program put methods of its own into torch's classes; else that it did not is guarded."""
+    for name in names if isinstance(value, TensorValue) else ():
+        found = interp.context.class_lookup(value.cls, name)
+        if isinstance(found, types.FunctionType) and not (found.__module__ or "").startswith("torch"):
+            raise unsupported(value, f"{type_name(value.cls)}.{name}, which is the program's,")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,7 +49,7 @@ from .calls import (
     as_int,
     beside_tensor,
 )
-from .constant_folding import lift
+from .constant_folding import fold_constants
 from .library_code import is_polyfill
 from .operator_methods import (
     Attempt,
@@ -95,16 +94,6 @@ def _combined(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool)
     """Operators of builtin containers and texts; None where they do not apply."""
     result = a.combine(interp, name, b, inplace)
     return b.combine_reflected(interp, name, a) if result is None else result
-
-
-def fold_constants(interp: Interpreter, function: Callable[..., Any], *args: Any) -> Value:
-    if function in (operator.lshift, operator.ilshift) and isinstance(args[1], int) and args[1] > 1 << 20:
-        raise GraphBreak("unsupported_call", "a huge shift")
-    try:
-        result = function(*args)
-    except Exception as error:
-        raise interp.raise_real(error) from None
-    return lift(interp, result)
 
 
 def _operate(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Any:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...breaks import GraphBreak
+from ...interpreter.constant_folding import fold_constants
+from ...interpreter.operator_methods import own_methods
 from ...values import (
     ConstValue,
     ScalarValue,
@@ -93,8 +95,6 @@ def percent(template: str, *items: Any) -> str:
 
 def format_percent(interp: Interpreter, template: str | bytes, argument: Value) -> Value:
     """`"..." % argument` where all parts are constants, numbers, or tensors of one element printed as numbers."""
-    from ...interpreter.operators import fold_constants
-
     items = [interp.context.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
     items = _as_numbers(interp, template, items)
     if any(map(is_made_of_numbers, items)):
@@ -112,8 +112,6 @@ _ASKS = {**dict.fromkeys("eEfFgG", torch._C.TensorBase.__float__), **dict.fromke
 
 def _as_numbers(interp: Interpreter, template: str | bytes, items: list[Value]) -> list[Value]:
     """The items with numbers in place of the tensors that are printed as such."""
-    from ...interpreter.calls import own_methods
-
     if not any(isinstance(item, TensorValue) for item in items):
         return items
     found = [one for one in _CONVERSION.findall(template) if one[2] != "%"] if isinstance(template, str) else []

@@ -13,7 +13,6 @@ from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
 from ...interpreter.callees import builtin, handler_of
-from ...interpreter.calls import as_int
 from ...interpreter.frame import first_argument
 from ...polyfills import ORIGINALS, construct, model_of
 from ...values import (
@@ -208,9 +207,7 @@ def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
         raise unsupported(value, f"{function.__name__}()")
     talks = function is str and issubclass(value.cls, TALKERS)
     if function is str and not talks and len(value.args) == 1:
-        from .builtin_functions import to_str
-
-        return interp.finish_sync(to_str(interp, value.args[0]))
+        return interp.call_sync(interp.context.const_object(str), [value.args[0]])
     if talks and state_names(value.cls) and value.real is not None:
         raise unsupported(value, "str()")  # what it says is in none of its arguments
     base = base_in_c(value.cls)
@@ -220,7 +217,7 @@ def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
 
 @builtin(range)
 def make_range(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    values = [a if issubclass(a.cls, int) and not isinstance(a, ObjectValue) else const(as_int(interp, a, "range"))
+    values = [a if issubclass(a.cls, int) and not isinstance(a, ObjectValue) else const(interp.as_int(a, "range"))
               for a in args]
     if len(values) == 1:
         return RangeValue(const(0), values[0], const(1))
@@ -241,7 +238,7 @@ def make_slice(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def slice_indices(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not isinstance(args[0], SliceValue):
         raise unsupported(args[0], ".indices()")
-    length = as_int(interp, args[1], "slice.indices")
+    length = interp.as_int(args[1], "slice.indices")
     if length < 0:
         raise interp.throw(ValueError, "length should not be negative")
     return TupleValue([const(i) for i in args[0].real(interp).indices(length)])
@@ -261,7 +258,7 @@ def make_zip(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def make_enumerate(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     start = args[1] if len(args) > 1 else kwargs.get("start", const(0))
     if not isinstance(start, (SymValue, ScalarValue)):
-        start = const(as_int(interp, start, "enumerate()"))
+        start = const(interp.as_int(start, "enumerate()"))
     return EnumerateIterator(get_iter_sync(interp, args[0] if args else kwargs["iterable"]), start)
 
 
@@ -287,18 +284,16 @@ def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if hook is MISSING and interp.context.class_lookup(value.cls, "__getitem__") is not MISSING and \
             isinstance(value, ObjectValue):
 
-        last = as_int(interp, interp.length(value), "reversed()") - 1
+        last = interp.as_int(interp.length(value), "reversed()") - 1
         return interp.call(interp.context.const_object(construct.iterate_backwards), [value, const(last)], {})
     raise unsupported(value, "reversed()")
 
 
 @builtin(type.__call__)
 def type_call(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    from ...interpreter.calls import instantiate
-
     if not args or not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
         raise GraphBreak("unsupported_call", "type.__call__")
-    return instantiate(interp, args[0], interp.context.pin(args[0]), args[1:], kwargs)
+    return interp.instantiate(args[0], interp.context.pin(args[0]), args[1:], kwargs)
 
 
 @builtin(types.MethodType)
