@@ -159,7 +159,6 @@ class _Planner:
                 self.steps.append(CopyStep(mutation.input, source))
         self.steps += counted_writes(self.graph.more_writes())
 
-
     def _watch_changes(self) -> None:
         """A value that an in-place op wrote is not in the memory that it was written to: autograd has to be told."""
         from ..autograd.watching import unseen_by_autograd

@@ -437,7 +437,6 @@ class Emitter(KernelWriter):
                           self.printer.short, self.values, launch.registers, divisible, cluster=launch.cluster,
                           stages=self.stages)
 
-
     def _is_multiple(self, size: Dim) -> bool:
         """Is a size a multiple of 16 now? Values that depend on data count only if they always are."""
         env = self.kernel.env

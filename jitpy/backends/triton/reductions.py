@@ -625,7 +625,6 @@ class ReductionEmitter(Emitter):
                 scratch.append(splits * groups * self.kernel.hint(x.size) * dtype.itemsize)
         return self.finish((splits * prod(tuple(t.count for t in self.launch.tiles)),))
 
-
     def _share(self, splits: int) -> tuple[str, str, int]:
         """Where the loop over this program's share of `r` begins and ends, and how many programs take turns in it."""
         r = self.r

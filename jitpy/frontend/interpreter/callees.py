@@ -155,7 +155,6 @@ _OF_CLASS: dict[type, Callable[[Interpreter, Any, Args, Kwargs], Any]] = {}
 _BODIES: dict[Any, Any] = {}
 
 
-
 handler_of = _MODELS.get
 body_of = _BODIES.get
 code_model_of = _OF_CODE.get

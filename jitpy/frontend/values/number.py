@@ -63,7 +63,6 @@ class SymValue(ComputedNumberValue):
     def c_attribute(self, interp: Interpreter, name: str) -> Value:
         return _part_of_number(self, name)
 
-
     def unary(self, interp: Interpreter, name: str) -> Value:
         if name == "UNARY_POSITIVE":
             return self

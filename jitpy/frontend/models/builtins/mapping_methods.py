@@ -37,7 +37,6 @@ def make_dict(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return made
 
 
-
 def _dict(interp: Interpreter, args: Args) -> DictValue:
     if not isinstance(args[0], DictValue):
         raise unsupported(args[0], "a dict method")

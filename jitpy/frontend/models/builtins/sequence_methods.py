@@ -61,7 +61,6 @@ def size_numel(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return total
 
 
-
 def list_extend(interp: Interpreter, target: ListValue, other: Value) -> None:
     for item in each(interp, other, hinted=True):
         target.change(interp.context, "append", item)

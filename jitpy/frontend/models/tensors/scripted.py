@@ -44,7 +44,6 @@ _MEANT: dict[str, dict[int, Any]] = {
 }
 
 
-
 def _applied(function: Any, name: str) -> Callable[[Interpreter, list[Value]], Value]:
     return lambda interp, operands: function(interp, name, *operands)
 
