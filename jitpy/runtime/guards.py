@@ -128,10 +128,10 @@ class GuardTree:
 
     def _weak(self, obj: Any) -> tuple[Any, ...]:
         """(the object,), or where it is weakly held (a weak reference to it, True)."""
-        mortal = self._weakly_held_kind.get(id(obj))
-        if mortal is None:
-            mortal = self._weakly_held_kind[id(obj)] = is_weakly_held(obj)
-        if not mortal:
+        weak = self._weakly_held_kind.get(id(obj))
+        if weak is None:
+            weak = self._weakly_held_kind[id(obj)] = is_weakly_held(obj)
+        if not weak:
             return (obj,)
         return self.mortals.setdefault(id(obj), weakref.ref(obj)), True
 

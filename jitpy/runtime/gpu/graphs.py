@@ -522,7 +522,7 @@ def _memory(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, dev
 
 
 def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A stand-in with the sizes and strides of a view, which keeps no memory."""
+    """A placeholder with the sizes and strides of a view, which keeps no memory."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
