@@ -66,7 +66,7 @@ class GuardTree:
         self.slots: dict[sympy.Symbol, int] = {}
         self.kept: list[Node] = []
         #: weak references to the weakly held objects that the guards are about
-        self.mortals: dict[int, weakref.ref[Any]] = {}
+        self.weakly_held: dict[int, weakref.ref[Any]] = {}
         self._weakly_held_kind: dict[int, bool] = {}
         self._by_source: dict[int, tuple[Any, Node]] = {}
         relations: list[tuple[int, Any, str]] = []
@@ -133,7 +133,7 @@ class GuardTree:
             weak = self._weakly_held_kind[id(obj)] = is_weakly_held(obj)
         if not weak:
             return (obj,)
-        return self.mortals.setdefault(id(obj), weakref.ref(obj)), True
+        return self.weakly_held.setdefault(id(obj), weakref.ref(obj)), True
 
     def node(self, source: Any) -> Node:
         """The node of a source; the path to it is made where it is new."""
@@ -311,7 +311,7 @@ class GuardFunction:
 
     def watch_weakly_held(self, gone: Callable[[str], None]) -> None:
         """Have `gone` called with an object's name when one goes without which the guards cannot hold."""
-        for reference in self.tree.mortals.values():
+        for reference in self.tree.weakly_held.values():
             obj = reference()
             if obj is not None:
                 name = name_of(obj)
