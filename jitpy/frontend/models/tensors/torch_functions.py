@@ -17,12 +17,13 @@ import torch.nn.modules.module as _module
 import torch.utils.hooks
 from torch._vmap_internals import _vmap
 from torch.autograd.profiler import record_function
+from torch.masked import _ops as masked
 from torch.optim.optimizer import _use_grad_for_differentiable
 
 from ...breaks import GraphBreak
 from ...interpreter.callees import FUNCTION, code_model, family, traced_as
 from ...interpreter.wrapped_functions import closed_over
-from ...polyfills import hooks, inference
+from ...polyfills import give_up, hooks, inference
 from ...values import FunctionValue, Interpreter, Value
 from .compiler_controls import is_entered
 
@@ -123,7 +124,18 @@ def _failed_check(error_type: Any, cond: Any) -> None:
 _skip("a check failed", _failed_check)
 
 
+def _masked_input(op: Any, input: Any, mask: Any, *args: Any) -> Any:
+    """The input of a masked operation, without the class for masked tensors that torch makes at each call."""
+    if masked.is_masked_tensor(input) or not callable(op):
+        return give_up("a masked tensor")
+    if mask is None:
+        return input
+    return masked._where(masked._input_mask(input, mask=mask), input,
+                         masked._reduction_identity(op.__name__, input, *args))
+
+
 traced_as(torch._check_with, _check_with)
+traced_as(masked._combine_input_and_mask, _masked_input)
 traced_as(torch.utils.hooks.RemovableHandle.__init__, hooks.initialize)
 traced_as(record_function.__init__, _range_init)
 traced_as(record_function.__enter__, _range_enter)
