@@ -16,12 +16,12 @@ X = lambda: (torch.randn(3),)  # noqa: E731
 G = lambda: (torch.randn(3, requires_grad=True),)  # noqa: E731
 
 
-@case(X, lambda: (torch.randn(4),), breaks=("local_class",))
+@case(X, lambda: (torch.randn(4),), fullgraph=True)
 def masked_sum(x):
     return torch.masked.sum(x, 0, mask=x > 0)
 
 
-@case(X, G, breaks=("local_class",) * 10)
+@case(X, G, fullgraph=True)
 def masked_softmax(x):
     masked = torch.masked
     return (masked.softmax(x, 0, mask=x > 0), masked.mean(x, 0, mask=x > 0), masked.amax(x, 0), masked.cumsum(x, 0),
