@@ -776,7 +776,7 @@ for place in range(4):
         """, "t1, t2, t3, t4, t5",
              after=(f"out[{place}].grad_fn; out[{place}].register_hook(lambda grad: grad * 3)",))
 
-# What the graph returned as a view of a tensor that no longer requires grad was a view of something else.
+# A view that the graph returned, of a tensor that no longer requires grad, was a view of another one.
 _finding("view_of_what_does_not_require_grad_any_more_behind_a_break", """
     w.requires_grad = False
     t1 = w[0]

@@ -262,7 +262,7 @@ def _ends_unnoticed(value: Any, depth: int = 3) -> bool:
 
 
 class Body:
-    """What plain code calls for an item: the new values of the variables that the body writes; None: run it as it is.
+    """The function that plain code calls for an item: the new values of the variables written; None: run it as it is.
 
     `checked`: which of the values that it takes are written.
     """

@@ -322,7 +322,7 @@ def _module_child(interp: Interpreter, value: ObjectValue, name: str) -> Any:
 
 
 def c_attribute(interp: Interpreter, value: Value, name: str) -> Value:
-    """What a getset or member descriptor of C has for a value."""
+    """The value that a getset or member descriptor of C gives."""
     if name == "__class__":
         return interp.context.const_object(value.cls)
     if name == "__dict__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import enum
 import inspect
 import os
 import re
@@ -280,21 +279,6 @@ def _bind(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
         raise GraphBreak("unsupported_call", "function.__get__")
     is_none = isinstance(args[1], ConstValue) and args[1].value is None
     return args[0] if is_none else MethodValue(args[0], args[1])
-
-
-def _enum_member(interp: Interpreter, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    """Enum lookups by value: members are constants. None where code of the program's answers for other values."""
-    if not issubclass(cls, enum.Enum) or len(args) != 1 or kwargs or not isinstance(args[0], (ConstValue, PyValue)):
-        return None
-    key = args[0].value if isinstance(args[0], ConstValue) else interp.context.pin(args[0])
-    missing = interp.context.class_lookup(cls, "_missing_")
-    if missing not in (vars(enum.Enum)["_missing_"], vars(enum.Flag)["_missing_"]):
-        if type(key) is not cls and not any(known == key for known in cls._value2member_map_):
-            return None
-    try:
-        return interp.context.const_object(cls(key))
-    except ValueError as error:
-        raise interp.raise_real(error) from None
 
 
 def instantiate(interp: Interpreter, fn: PyValue, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any:

@@ -40,7 +40,7 @@ def get_item(interp: Interpreter, container: Value, key: Value) -> Any:
 
 
 def _method(interp: Interpreter, container: Value, name: str) -> Any:
-    """What the class has under a special name; MISSING for tensors, whose own methods are looked up when recorded."""
+    """The class's entry for a special name; MISSING for tensors, whose own methods are looked up when recorded."""
     return MISSING if isinstance(container, TensorValue) else interp.context.class_lookup(container.cls, name)
 
 

@@ -311,7 +311,7 @@ class Value:
         return self.key(interp)
 
     def payload(self, interp: Interpreter) -> Any:
-        """What the graph builder takes for it."""
+        """The payload that the graph builder takes for it."""
         raise unsupported(self, "a torch operation")
 
     def constant(self, interp: Interpreter) -> Any:
@@ -390,7 +390,7 @@ class Value:
         return None
 
     def tensor_operand(self, interp: Interpreter) -> Value | None:
-        """What an operator takes for it beside a tensor; None where the class is asked."""
+        """The operand that it is beside a tensor; None where the class is asked."""
         return self
 
     def set_keys(self, interp: Interpreter) -> list[Any] | None:
@@ -405,7 +405,7 @@ class Value:
         return self.whole_plain_part(interp).constant(interp)
 
     def tensor_subscript(self, interp: Interpreter) -> Value:
-        """What a tensor takes in its place as a subscript."""
+        """The subscript of a tensor that it stands for."""
         return self
 
     def getitem(self, interp: Interpreter, key: Value) -> Any:
@@ -456,7 +456,7 @@ class Value:
         return f"{type_name(self.cls)!r} object"
 
     def member(self, interp: Interpreter, descr: Any, owner: type) -> Value | None:
-        """What a member descriptor (a slot, or a field of a C struct) holds; None where that is not set."""
+        """The value in a member descriptor (a slot, or a field of a C struct); None where that is not set."""
         return interp.getattr_of_c(self, descr.__name__)
 
     def set_member(self, interp: Interpreter, descr: Any, new: Any) -> bool:
