@@ -151,7 +151,7 @@ define("sum_to", lambda x, shape: shape, torch.Tensor.sum_to_size,
 define("expand", lambda x, shape: shape, lambda x, shape: x.expand(shape).contiguous(),
        lambda g, out, x, shape: (record("sum_to", g, x.shape), None))
 
-#: What user code may call, and the op that it means. `x.exp()` is `torch.Tensor.exp(x)`.
+#: functions that user code may call -> the op that each means. `x.exp()` is `torch.Tensor.exp(x)`.
 MEANINGS: dict[Any, str] = {getattr(owner, name): name for owner in (torch, torch.Tensor)
                             for name in ("add", "sub", "mul", "div", "neg", "exp", "tanh", "relu", "mm")}
 

@@ -77,7 +77,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def frozen_ops() -> list[str]:
-    """What is left of the frozen graphs, views apart."""
+    """The operations left in the frozen graphs, views apart."""
     graphs = [variant.compiled.graph for engine in all_engines() for variant in engine.variants
               if hasattr(variant.compiled, "graph")]
     assert graphs

@@ -31,7 +31,7 @@ def test_the_code_of_a_how_to_runs(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_quotations_and_paths_are_true(page: Path) -> None:
-    """What is quoted from a file is in it; files that are named exist."""
+    """Quotations from a file are in it; files that are named exist."""
     text = page.read_text()
     for block in BLOCK.findall(text):
         if block.startswith("# jitpy/"):

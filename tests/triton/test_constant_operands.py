@@ -28,7 +28,7 @@ HOPPER = Target("cuda", 90)
 
 
 def graphs_of(function: Function) -> list[Graph]:
-    """What is captured of the function, with symbolic sizes where these can be symbolic."""
+    """The graph captured of the function, with symbolic sizes where these can be symbolic."""
     jitpy.reset()
     jitted = jitpy.jit(function.callable(function.lines), backend="eager")
     for inputs in function.calls:

@@ -464,7 +464,7 @@ class Value:
         return False
 
     def c_attribute(self, interp: Interpreter, name: str) -> Value:
-        """What a descriptor of its C type finds under a name."""
+        """The value that a descriptor of its C type finds under a name."""
         raise unsupported(self, f".{name}")
 
     def set_c_attribute(self, interp: Interpreter, name: str, new: Value) -> bool:

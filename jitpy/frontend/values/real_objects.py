@@ -1,4 +1,4 @@
-"""What is asked of real objects and their classes."""
+"""Questions about real objects and their classes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ASKED = tuple(f"__{name}__" for name in (
 
 # -- instances of classes derived from int, float, complex, str and bytes ---------------------------------------------
 
-#: What reads the plain part of a real instance, by the builtin type below its class.
+#: the function that reads the plain part of a real instance, by the builtin type below its class
 BOXED_READERS: dict[type, property] = {
     int: property(int.__int__), float: property(float.__float__), complex: property(complex.__complex__),
     str: property(str.__str__), bytes: property(bytes.__bytes__)}
