@@ -169,6 +169,18 @@ class Interpreter(Protocol):
     def raise_real(self, error: BaseException) -> Exception: ...
 
 
+class Unknown:
+    """The type of `UNKNOWN`, which stands where a Value is no constant or no opaque object: it is neither true nor
+    false."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        raise TypeError("the truth of what is not known")
+
+
+UNKNOWN = Unknown()
+
 #: makes the text of a part: `show(part, str or repr)`, a Value or PUSHED
 Show = Callable[["Value", Any], Any]
 
@@ -181,6 +193,30 @@ class Value:
 
     def __init__(self, source: Source | None = None) -> None:
         self.source = source
+
+    #: whether it is a constant, and which one; UNKNOWN for other kinds
+    is_constant = False
+    literal: Any = UNKNOWN
+    #: the object that is known by its identity only, not guarded yet; UNKNOWN for other kinds
+    opaque: Any = UNKNOWN
+    #: the graph builder's tensor that a tensor is; None for other kinds
+    tensor: Any = None
+    #: the graph builder's number, of a number that the graph computes; None for other kinds
+    scalar: Any = None
+    #: the size expression of a symbolic int; None for other kinds
+    expr: Any = None
+    #: the code object of a Python function; None for other kinds
+    code: Any = None
+    #: the builtin type in C that its class derives from, where C code looks into it
+    base: Any = None
+    #: whether it is an array or scalar of numpy's whose numbers are in the graph
+    is_array = False
+    #: whether it is a number that is no constant
+    is_computed = False
+    #: whether it is an instance, whose class may have methods of the program's
+    is_instance = False
+    #: whether it is an exception
+    is_exception = False
 
     #: whether code makes its object wherever that is needed: it has no identity that a program could tell
     is_rebuilt = False
@@ -248,6 +284,10 @@ class Value:
 
     def place(self) -> Any:
         """The kind of place that a change of it goes to: only places of one kind can be the same. None: no change."""
+        return None
+
+    def listed(self, interp: Interpreter) -> list[Value] | None:
+        """The items of a list or tuple; None for other kinds."""
         return None
 
     def branches(self, interp: Interpreter) -> list[Value] | None:

@@ -20,6 +20,7 @@ class ObjectValue(Value):
     to member descriptors. `real` is the live object of an instance from outside."""
 
     takes_attributes = True
+    is_instance = True
     __slots__ = ("attrs", "born", "cls", "dirty_slots", "real", "slots")
 
     def __init__(self, cls: type, source: Source | None = None, real: Any = None) -> None:
