@@ -217,6 +217,14 @@ class Value:
     is_instance = False
     #: whether it is an exception
     is_exception = False
+    #: whether it is a generator that tracing made
+    is_generator = False
+    #: whether it is an iterator in C over what tracing knows: `step` gives the next item
+    is_iterator = False
+    #: the exception that a handler on the stack handles; None for other kinds
+    current: Any = None
+    #: what was read from or written to its slots; None for other kinds
+    slots: Any = None
 
     #: whether code makes its object wherever that is needed: it has no identity that a program could tell
     is_rebuilt = False
@@ -374,6 +382,10 @@ class Value:
         if made is None:
             raise unsupported(self, "a numpy operation")
         return made
+
+    def is_fixed(self, interp: Interpreter) -> bool:
+        """Whether it is the same at each call: a constant, or a list, tuple or range of such."""
+        return self.is_constant
 
     def as_index(self, interp: Interpreter, what: str) -> int | None:
         """The Python int that it is, or that the type makes of it as an index; None where there is none."""

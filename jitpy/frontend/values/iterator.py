@@ -15,6 +15,7 @@ class IteratorValue(Value):
 
     __slots__ = ()
     cls: Any = type(iter([]))
+    is_iterator = True
 
     def step(self, interp: Any) -> Any:
         raise NotImplementedError
@@ -65,6 +66,7 @@ class GeneratorValue(Value):
         self.outer: Value | None = None
 
     iter_is_known = True
+    is_generator = True
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         return None if backwards else self

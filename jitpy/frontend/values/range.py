@@ -79,6 +79,9 @@ class RangeValue(Value):
     def children(self) -> Iterable[Any]:
         return self.start, self.stop, self.step
 
+    def is_fixed(self, interp: Interpreter) -> bool:
+        return self.start.is_constant and self.stop.is_constant and self.step.is_constant
+
     def real(self, interp: Interpreter) -> range:
         """The range in this call: symbolic bounds are specialised to their values."""
         return range(*(interp.as_int(v, "range()") for v in (self.start, self.stop, self.step)))

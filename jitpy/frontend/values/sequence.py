@@ -40,6 +40,9 @@ class SequenceValue(ObjectValue):
 
     listed = branches = forced
 
+    def is_fixed(self, interp: Interpreter) -> bool:
+        return self.cls is self.base and all(item.is_fixed(interp) for item in self.forced(interp))
+
     def rebuild(self, interp: Interpreter, item: Callable[[Value], Value]) -> Value | None:
         is_exact = self.cls is self.base or self.cls is torch.Size
         return self.made_of([item(interp.context.force(v)) for v in self.items]) if is_exact else None

@@ -20,7 +20,7 @@ import torch
 from jitpy.ir import TensorSpec
 
 from ...breaks import GraphBreak
-from ...capture.front_calls import FrontCall, example, frozen, is_constant, is_loadable, make, new_source, number_input
+from ...capture.front_calls import FrontCall, example, frozen, is_loadable, make, new_source, number_input
 from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
 from ...interpreter.callees import CLASS, METHOD, OBJECT, builtin, family, handler_of
@@ -88,7 +88,7 @@ def draw(interp: Interpreter, what: str, function: Callable[..., Any], args: Arg
         source = new_source(interp, function)
         make(interp, FrontCall(function, args, kwargs, (source,), generator=generator))
         return number_input(interp.builder, type(found), source, bounds)
-    if not all(is_constant(interp, value) for value in given):
+    if not all(value.is_fixed(interp) for value in given):
         raise _not_drawn(what, "how much is drawn changes from call to call")
     if type(found) in (list, tuple) and len(found) <= _LONGEST and all(type(v) in _NUMBERS for v in found) and \
             len(set(map(type, found))) <= 1:

@@ -30,7 +30,6 @@ from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import builtin, code_model
 from ...values import (
-    ConstValue,
     FunctionValue,
     Interpreter,
     TensorValue,
@@ -135,7 +134,6 @@ def _made_outside(transform: Any) -> Callable[..., Any]:
         options = {name: constant(interp, contents[name]) for name in _OPTIONS[transform]}  # type: ignore[arg-type]
         _check_chunks(options)
         func = contents["func"]
-        assert isinstance(func, Value)
         return apply(interp, TransformValue(transform, func, options), args, kwargs)
 
     return handle
@@ -380,7 +378,7 @@ def tree_of(interp: Interpreter, value: Value, tensors: list[TensorValue]) -> An
     """The argument as the transform sees it: containers, with slots for tensors."""
 
     def leaf(value: Value) -> Slot | _Opaque:
-        if not isinstance(value, TensorValue):
+        if value.tensor is None:
             return _Opaque(value)
         tensors.append(value)
         return Slot(len(tensors) - 1)
@@ -441,9 +439,9 @@ def constant(interp: Interpreter, value: Value) -> Any:
     """An option as Python data."""
 
     def leaf(value: Value) -> Any:
-        if not isinstance(value, ConstValue):
+        if not value.is_constant:
             raise refusal("an option that is no constant")
-        return value.value
+        return value.literal
 
     return tree_unpack(interp, leaf, value)
 
