@@ -121,7 +121,7 @@ class FlexAttentionBackward:
     def op(self, specs: Spec) -> Op:
         """The op of the one node that runs this."""
         return Op(BACKWARD, self, infer=lambda env, *args, **kwargs: specs, aliasing=lambda *args, **kwargs: "copy",
-                  differentiable=False)
+                  differentiable=False, failure="never")
 
     def __call__(self, grad_out: torch.Tensor, grad_lse: torch.Tensor | None, out: torch.Tensor, lse: torch.Tensor,
                  query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, blocks: Blocks,
