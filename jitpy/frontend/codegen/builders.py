@@ -279,7 +279,7 @@ def _range(emitter: Emitter, value: RangeValue) -> None:
 
 @builds(DictViewValue)
 def _view(emitter: Emitter, value: DictViewValue) -> None:
-    emitter.call(getattr(value.base, value.kind), lambda: emitter.load(value.of))
+    emitter.call(getattr(value.of.base, value.kind), lambda: emitter.load(value.of))
 
 
 def _is_leaf(value: Any) -> bool:

@@ -86,6 +86,7 @@ class ModelledValue(ObjectValue):
     `hidden` is the state that only the methods of `body` see. `dirty` says that it has to be written back.
     """
 
+    is_modelled = True
     __slots__ = ("body", "dirty", "hidden")
 
     def __init__(self, cls: type, body: Any, source: Source | None = None, real: Any = None) -> None:

@@ -63,7 +63,7 @@ def _last_set(interp: Interpreter, variable: PyValue) -> TokenValue | None:
 
 def _variable(args: Args) -> PyValue:
     variable = args[0]
-    if not isinstance(variable, PyValue) or type(variable.obj) is not contextvars.ContextVar or variable.source is None:
+    if type(variable.opaque) is not contextvars.ContextVar or variable.source is None:
         raise GraphBreak("unsupported_call", "a context variable that is made here")
     return variable
 

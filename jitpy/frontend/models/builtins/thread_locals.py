@@ -26,16 +26,14 @@ _OF_THREAD = _OfThread()
 
 def is_local(value: Value) -> bool:
     """Whether this is a plain `threading.local`."""
-    return isinstance(value, PyValue) and type(value.obj) is threading.local and value.source is not None
+    return type(value.opaque) is threading.local and value.source is not None
 
 
 def attributes_of_local(context: TraceContext, value: PyValue) -> DictValue:
     """Its attributes in this thread."""
     assert value.source is not None
     place = slot(value.source, _OF_THREAD)
-    found = context.wrap(value.obj.__dict__, place)
-    assert isinstance(found, DictValue)
-    return found
+    return context.wrap(value.obj.__dict__, place)  # type: ignore[return-value]
 
 
 def _is_own(value: PyValue, name: str) -> bool:
