@@ -358,9 +358,6 @@ class FrameCodegen:
     def write_effects(self, emitter: Emitter) -> None:
         self._write_calls(emitter, self.interp.early_calls)
         replay(emitter)
-        for token in self.interp.tokens:
-            emitter.load(token)
-            emitter.emit("POP_TOP")
         self._write_calls(emitter, self.interp.host_calls)
         for name, value in self.context.builder.state.changes().items():
             self._write_state(emitter, name, value)

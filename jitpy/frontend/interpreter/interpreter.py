@@ -65,8 +65,6 @@ class SymbolicInterpreter:
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: calls whose results are inputs of the graph, made in front of it
         self.front_calls: list[FrontCall] = []
-        #: what context variables are set to behind the graph: tokens, in order
-        self.tokens: list[Any] = []
         #: objects that stand for ones which a cache may hold already, by id: which objects they are is not known
         self.uncached: dict[int, Value] = {}
         #: callbacks up to this depth are ordinary calls of the program's
