@@ -28,7 +28,8 @@ from ..capture.graph_builder import (
 )
 from ..capture.graph_effects import may_handle
 from ..capture.known_numbers import pinned_arguments
-from ..capture.torch_calls.tensor_calls import is_user_op, writes
+from ..capture.schemas import is_user_op
+from ..capture.torch_calls.tensor_calls import writes
 from ..guards.guard_set import MISSING
 from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, is_polyfill
 from ..values import (

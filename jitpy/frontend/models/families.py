@@ -11,7 +11,8 @@ import torch
 from ...marks import ALLOWED, DISABLED, original_of
 from ..arity import accepts
 from ..breaks import GraphBreak
-from ..capture.torch_calls.tensor_calls import is_torch_callable, is_user_op
+from ..capture.schemas import is_user_op
+from ..capture.torch_calls.tensor_calls import is_torch_callable
 from ..capture.torch_state import torch_state_functions
 from ..interpreter.callees import (
     CLASS,

@@ -17,6 +17,7 @@ from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from ....ir import Graph, Node, Op, TensorSpec, map_nodes
 from ....ir.algebra import sympy
 from ....ir.interpret import interpret, own_memory
+from ....ir.trees import tree_leaves
 from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...guards.source import item
@@ -294,20 +295,9 @@ def _forget(builder: Any, start: int, kept: list[Node]) -> None:
 
 
 def _symbols(graph: Graph) -> set[sympy.Symbol]:
-    found: set[sympy.Symbol] = set()
-
-    def visit(value: Any) -> None:
-        if isinstance(value, sympy.Basic):
-            found.update(value.free_symbols)  # type: ignore[arg-type]
-        elif isinstance(value, (tuple, list)):
-            for item in value:
-                visit(item)
-        elif isinstance(value, slice):
-            visit((value.start, value.stop, value.step))
-
-    for node in graph.nodes:
-        visit((node.args, tuple(node.kwargs.values())))
-    return found
+    sizes = [leaf for node in graph.nodes for leaf in tree_leaves((node.args, node.kwargs))
+             if isinstance(leaf, sympy.Basic)]
+    return set().union(*(size.free_symbols for size in sizes))
 
 
 def state_of(interp: Interpreter) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ....ir.ops.promotion import is_differentiable
 from ...breaks import GraphBreak
 from ...capture.inputs import is_leaf
 from ...capture.traced import Uncapturable, UserError
@@ -36,7 +37,7 @@ def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
     (cls, data, flag), builder = args, interp.builder
     if cls.opaque is not torch.nn.Parameter or type(flag.literal) is not bool:
         raise GraphBreak("unsupported_call", "Tensor._make_subclass() of a class other than torch.nn.Parameter")
-    if flag.value and not _may_require_grad(data.traced.dtype):
+    if flag.value and not is_differentiable(data.traced.dtype):
         raise GraphBreak("exception", "a parameter of integers that requires grad")
     builder.loc = interp.loc()
     mark = builder.checkpoint()
@@ -46,10 +47,6 @@ def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
         except Uncapturable:
             builder.rollback(mark)
             raise
-
-
-def _may_require_grad(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
 
 
 @builtin(torch.Tensor.requires_grad_)
@@ -87,7 +84,7 @@ def _turn(interp: Interpreter, value: TensorValue, flag: bool) -> None:
         raise Uncapturable("unsupported_op", "requires_grad_() of a view that was made under no_grad")
     if builder.attribute(tensor, "requires_grad") == flag:
         return
-    if flag and not _may_require_grad(tensor.dtype):
+    if flag and not is_differentiable(tensor.dtype):
         raise UserError(RuntimeError("only Tensors of floating point dtype can require gradients"))
     if tensor in builder.parameters.data:
         builder.parameters.turn(tensor, flag)

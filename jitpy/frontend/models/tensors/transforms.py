@@ -23,6 +23,7 @@ from ....ir.algebra import sympy
 from ....ir.failures import is_programs_own
 from ....ir.ops.quiet import without_compiler_import
 from ....ir.ops.registered import has_python_rules
+from ....ir.trees import tree_map
 from ...breaks import GraphBreak
 from ...capture import derived_calls
 from ...capture.fake_tensors import torch_number
@@ -350,10 +351,6 @@ def _run_graph(graph: Graph, inputs: list[Any], env: Any, symbolic: bool) -> lis
             return values[value]
         if isinstance(value, sympy.Basic):
             return torch_number(value, env) if symbolic else env.specialize(value, "a torch.func transform")
-        if isinstance(value, (tuple, list)):
-            return type(value)(map(resolve, value))
-        if isinstance(value, slice):
-            return slice(resolve(value.start), resolve(value.stop), resolve(value.step))
         return value
 
     before = torch.is_grad_enabled()
@@ -365,7 +362,8 @@ def _run_graph(graph: Graph, inputs: list[Any], env: Any, symbolic: bool) -> lis
             if torch.is_grad_enabled() != node.grad_enabled:
                 torch._C._set_grad_enabled(node.grad_enabled)
             target = operator.getitem if node.op is GETITEM else node.op.target
-            values[node] = target(*resolve(node.args), **{k: resolve(v) for k, v in node.kwargs.items()})
+            args, kwargs = tree_map(resolve, (node.args, node.kwargs))
+            values[node] = target(*args, **kwargs)
     finally:
         torch._C._set_grad_enabled(before)
     return [values[node] for node in graph.outputs]
