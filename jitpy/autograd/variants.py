@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+
 from ..ir.builder import Builder
-from ..ir.graph import Graph, Node
+from ..ir.graph import GETITEM, Graph, Node
 from ..ir.op import NotCovered
+from ..ir.ops import normalize
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import Spec, TensorSpec
 from ..ir.specialize import specialize
@@ -25,7 +28,26 @@ def select(graph: Graph, n_saved: int, defined: int, wanted: int) -> tuple[Graph
     copy.inputs = [node for node in copy.inputs if node not in missing]
     copy.outputs = [node for node in copy.outputs if node not in absent]
     remove_dead_code(copy)
+    _mask_unread_results(copy)
     return copy, present
+
+
+def _mask_unread_results(graph: Graph) -> None:
+    """Let ops that can leave out results, such as the gradient of a convolution, leave out those that nothing reads."""
+    read: dict[Node, set[int]] = {}
+    for node in graph.nodes:
+        if node.op is GETITEM:
+            read.setdefault(node.args[0], set()).add(node.args[1])
+    for node, parts in read.items():
+        arguments = node.op.target._schema.arguments if isinstance(node.op.target, torch._ops.OpOverload) else ()
+        at = next((k for k, argument in enumerate(arguments) if argument.name == "output_mask"), None)
+        args, named = normalize(node.op, node.args, node.kwargs)
+        if at is None or at >= len(args) or not isinstance(node.spec, tuple):
+            continue
+        mask = [wanted and k in parts for k, wanted in enumerate(args[at])]
+        if mask != list(args[at]):
+            node.args, node.kwargs = (*args[:at], mask, *args[at + 1:]), named
+            node.spec = tuple(spec if wanted else None for spec, wanted in zip(node.spec, mask, strict=True))
 
 
 def _without(graph: Graph, cotangents: list[Node], missing: set[Node]) -> set[Node]:

@@ -159,3 +159,34 @@ def test_mixed_dtypes(dtype: torch.dtype, nodes: list[Any]) -> None:
     assert [g.dtype for g in grads] == [dtype, torch.float32]
     torch.testing.assert_close(grads, wanted, rtol=2e-2, atol=2e-2)
     assert len(nodes) == 1
+
+
+@pytest.mark.parametrize("named", [("x",), ("weight",), ("bias",), ("x", "bias"), ("x", "weight", "bias")])
+@pytest.mark.parametrize("op", ["conv2d", "batch_norm"])
+def test_only_the_gradients_asked_for_are_computed(nodes: list[Any], op: str, named: tuple[str, ...]) -> None:
+    tensors = {"x": torch.randn(2, 3, 6, 6), "weight": torch.randn(4, 3, 3, 3), "bias": torch.randn(4)}
+    if op == "batch_norm":
+        tensors |= {"weight": torch.rand(3), "bias": torch.rand(3)}
+    for tensor in tensors.values():
+        tensor.requires_grad_()
+
+    def fn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        if op == "batch_norm":
+            return F.batch_norm(x, None, None, weight, bias, training=True)
+        return F.conv2d(x, weight, bias)
+
+    jitted = jitpy.jit(fn)
+    asked = [tensors[name] for name in named]
+
+    def gradients(function: Any) -> tuple[Any, list[str]]:
+        result = function(*tensors.values())
+        with torch.profiler.profile(record_shapes=True) as profile:
+            found = torch.autograd.grad(result, asked, torch.ones_like(result))
+        masks = [event.concrete_inputs[-1] for event in profile.events() if "convolution_backward" in event.name]
+        return found, masks
+
+    (wanted, expected), (found, masks) = gradients(fn), gradients(jitted)
+    torch.testing.assert_close(found, wanted)
+    assert len(nodes) == 1
+    if op == "conv2d":
+        assert masks[0] == expected[0] == [name in named for name in tensors]
