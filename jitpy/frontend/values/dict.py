@@ -107,7 +107,8 @@ class DictValue(ObjectValue):
         return bool(self.vals or self.log) or self.complete
 
     @property
-    def base(self) -> type:  # type: ignore[override]
+    def base(self) -> type:
+        """The class in C whose methods it has."""
         return collections.OrderedDict if issubclass(self.cls, collections.OrderedDict) else dict
 
     def children(self) -> Iterable[Any]:
@@ -170,8 +171,13 @@ class DictViewValue(Value):
         return DictIterator(interp, self.of, self.kind, backwards)
 
     @property
+    def base(self) -> type:
+        """The class whose method made it."""
+        return self.of.base
+
+    @property
     def cls(self) -> type:  # type: ignore[override]
-        return type(getattr(self.of.base(), self.kind)())
+        return type(getattr(self.base(), self.kind)())
 
     def truth(self, interp: Interpreter) -> Any:
         return interp.truth_or_number(self.length(interp))

@@ -20,7 +20,6 @@ class ObjectValue(Value):
     to member descriptors. `real` is the live object of an instance from outside."""
 
     takes_attributes = True
-    is_instance = True
     __slots__ = ("attrs", "born", "cls", "dirty_slots", "real", "slots")
 
     def __init__(self, cls: type, source: Source | None = None, real: Any = None) -> None:
@@ -79,6 +78,11 @@ class ObjectValue(Value):
             raise GraphBreak("rng_state", "a torch.Generator")
         return super().payload(interp)
 
+    def constant(self, interp: Interpreter) -> Any:
+        # forms such as `Optional[int]` do not change
+        form = interp.context.pin_instance(self) if self.cls.__module__ == "typing" else None
+        return super().constant(interp) if form is None else form
+
 
 class ModelledValue(ObjectValue):
     """An instance of a C type whose methods tracing knows from a Python class, `body` (see `polyfills/registry.py`).
@@ -86,7 +90,6 @@ class ModelledValue(ObjectValue):
     `hidden` is the state that only the methods of `body` see. `dirty` says that it has to be written back.
     """
 
-    is_modelled = True
     __slots__ = ("body", "dirty", "hidden")
 
     def __init__(self, cls: type, body: Any, source: Source | None = None, real: Any = None) -> None:

@@ -55,10 +55,6 @@ class PyValue(Value):
     def cls(self) -> type:  # type: ignore[override]
         return type(self.obj)
 
-    @property
-    def opaque(self) -> Any:  # type: ignore[override]
-        return self.obj
-
     def pinned_object(self, context: TraceContext) -> Any:
         """The real object, from now on guarded."""
         if not self.pinned:
@@ -93,9 +89,13 @@ class PyValue(Value):
     def formatted(self, interp: Interpreter) -> Any:
         if is_number(self.obj):
             return interp.context.pin(self)
-        if not isinstance(self.obj, (type, enum.Enum)):
+        if not self._is_form() and not isinstance(self.obj, enum.Enum):
             raise unsupported(self, "formatting")
         return self.constant(interp)
+
+    def _is_form(self) -> bool:
+        """Whether this is a class, or what stands for classes in annotations."""
+        return isinstance(self.obj, (type, types.GenericAlias, types.UnionType)) or self.cls.__module__ == "typing"
 
     def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
         return self.shown_as_constant(interp, function)
@@ -173,7 +173,7 @@ class PyValue(Value):
         if name != "OR" or not isinstance(other, (PyValue, ConstValue)):
             return None
         right = other.value if isinstance(other, ConstValue) else interp.context.pin(other)
-        if not isinstance(self.obj, (type, types.UnionType)):
+        if not isinstance(self.obj, (type, types.UnionType, types.GenericAlias)):
             return None
         return interp.fold(operator.or_, interp.context.pin(self), right)
 
@@ -204,8 +204,6 @@ class PyValue(Value):
             return self._class_getitem(interp, key)
         if type(self.obj) is re.Match:
             return interp.fold(operator.getitem, interp.context.pin(self), key.subscript(interp))
-        if type(self.obj).__module__ == "typing":
-            return interp.context.const_object(interp.context.pin(self)[key.constant(interp)])
         return super().getitem(interp, key)
 
     def _class_getitem(self, interp: Interpreter, key: Value) -> Any:
@@ -232,7 +230,8 @@ class PyValue(Value):
         return None
 
     def constant(self, interp: Interpreter) -> Any:
-        if isinstance(self.obj, (type, enum.Enum, types.ModuleType)) and not self.asks_class(interp, *ASKED):
+        if (self._is_form() or isinstance(self.obj, (enum.Enum, types.ModuleType))) and \
+                not self.asks_class(interp, *ASKED):
             return interp.context.pin(self)
         return super().constant(interp)
 

@@ -14,9 +14,20 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...bytecode.code import Ins
+from ...guards.guard_set import MISSING
 from ...interpreter.callees import builtin
 from ...interpreter.frame import PUSHED, Frame, TracedException
-from ...values import NONE, UNKNOWN, ExceptionValue, Exhausted, GeneratorValue, Interpreter, Value
+from ...values import (
+    NONE,
+    ConstValue,
+    ExceptionValue,
+    ExcInfoValue,
+    Exhausted,
+    GeneratorValue,
+    Interpreter,
+    PyValue,
+    Value,
+)
 
 _CLOSE_RETURNS = sys.version_info >= (3, 13)
 
@@ -38,7 +49,8 @@ def suspend(interp: Interpreter, frame: Frame) -> None:
     assert generator is not None
     interp.frames.pop()
     generator.running = False
-    generator.handled = interp.handled if frame.is_handling() else None
+    handling = any(isinstance(v, ExcInfoValue) for v in frame.stack)
+    generator.handled = interp.handled if handling else None
     interp.handled = generator.outer
 
 
@@ -104,7 +116,7 @@ def resume(interp: Interpreter, generator: GeneratorValue, sent: Value = NONE) -
     if frame is None:
         raise Exhausted
     if not generator.started:
-        if sent.literal is not None:
+        if not (isinstance(sent, ConstValue) and sent.value is None):
             raise interp.throw(TypeError, "can't send non-None value to a just-started generator")
         generator.started = True
         interp.generators.append(generator)
@@ -116,7 +128,7 @@ def resume(interp: Interpreter, generator: GeneratorValue, sent: Value = NONE) -
 
 def stop_iteration(interp: Interpreter, value: Value) -> None:
     """`finish` of a generator frame resumed by `next` or `send`: its return raises StopIteration."""
-    args = [] if value.literal is None else [value]
+    args = [] if isinstance(value, ConstValue) and value.value is None else [value]
     raise interp.raise_value(ExceptionValue(StopIteration, args))
 
 
@@ -141,7 +153,7 @@ def resume_sync(interp: Interpreter, generator: GeneratorValue, sent: Value = NO
 
 
 def _generator(interp: Interpreter, args: list[Value], what: str) -> GeneratorValue:
-    if not args or not args[0].is_generator:
+    if not args or not isinstance(args[0], GeneratorValue):
         raise GraphBreak("opaque_iterator", what)
     return args[0]
 
@@ -166,15 +178,15 @@ def generator_next(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
 def generator_throw(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     generator = _generator(interp, args, "throw")
     exception = args[1]
-    if isinstance(exception.opaque, type) and \
+    if isinstance(exception, PyValue) and isinstance(exception.obj, type) and \
             issubclass(exception.obj, BaseException):
 
         given = args[2] if len(args) > 2 else NONE
-        if given.is_exception:
+        if isinstance(given, ExceptionValue):
             exception = given
         else:
             exception = interp.finish_sync(interp.call(exception, [] if given is NONE else [given], {}))
-    if not exception.is_exception:
+    if not isinstance(exception, ExceptionValue):
         raise interp.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
                                   f"{exception.cls.__name__}")
     frame = generator.frame
@@ -192,10 +204,11 @@ def generator_throw(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
 def _check_delegates(interp: Interpreter, frame: Frame) -> None:
     """Break, before anything is done, at a chain of `yield from` that ends in an iterator with a `throw` of its own."""
     delegate = delegate_of(frame)
-    while delegate is not None and delegate.is_generator and delegate.frame is not None:
+    while isinstance(delegate, GeneratorValue) and delegate.frame is not None:
         delegate = delegate_of(delegate.frame)
-    if delegate is not None and not delegate.is_generator:
-        if delegate.opaque is not UNKNOWN or interp.context.has_slot(delegate.cls, "throw", "close", "__getattr__"):
+    if delegate is not None and not isinstance(delegate, GeneratorValue):
+        if isinstance(delegate, PyValue) or any(interp.context.class_lookup(delegate.cls, name) is not MISSING
+                                                for name in ("throw", "close", "__getattr__")):
             raise GraphBreak("generator", f"throw() to {delegate.describe()}")
 
 
@@ -206,15 +219,14 @@ def throw_into(interp: Interpreter, generator: GeneratorValue, exception: Except
     assert frame is not None
     delegate = delegate_of(frame)
     leaves = issubclass(exception.cls, GeneratorExit)
-    goes_on = delegate is not None and delegate.is_generator
-    if leaves and goes_on:
+    if leaves and isinstance(delegate, GeneratorValue):
         try:
             close(interp, delegate)
         except TracedException as error:
             exception = error.value
     frame.finish = finish
     enter(interp, generator)
-    if not leaves and goes_on and delegate.frame is not None:
+    if not leaves and isinstance(delegate, GeneratorValue) and delegate.frame is not None:
         frame.ip -= 1  # as if SEND had called the delegate
         throw_into(interp, delegate, exception, delegate_returned)
     # The exception appears at the yield: unwind from the generator's own frame.

@@ -13,7 +13,16 @@ from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
 from ...interpreter.constant_folding import fold_deep
 from ...polyfills.texts import sub, subn
-from ...values import Interpreter, NotConstant, SequenceIterator, Value, const, unsupported
+from ...values import (
+    BoxedValue,
+    ConstValue,
+    Interpreter,
+    NotConstant,
+    SequenceIterator,
+    Value,
+    const,
+    unsupported,
+)
 from .iteration import is_iterable, iterate
 from .symbolic_text import formatted, is_made_of_numbers, separated, text
 
@@ -26,7 +35,7 @@ def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not is_iterable(interp, args[1]):
         raise interp.throw(TypeError, "can only join an iterable")
     parts = [part.whole_plain_part(interp) for part in iterate(interp, args[1])]
-    if args[0].is_constant and all(p.is_constant for p in parts):
+    if isinstance(args[0], ConstValue) and all(isinstance(p, ConstValue) for p in parts):
         try:
             return const(args[0].value.join([p.value for p in parts]))  # type: ignore[attr-defined]
         except TypeError as error:
@@ -39,9 +48,9 @@ def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(str.format)
 def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
-    if args[0].plain is not None:
+    if isinstance(args[0], BoxedValue):
         plain = args[0].plain.as_known(interp)
-        if plain.is_constant and not {"{", "}"} & {*plain.value}:
+        if isinstance(plain, ConstValue) and not {"{", "}"} & {*plain.value}:
             return args[0]  # itself, where there is nothing to replace
         args = [plain, *args[1:]]
     if any(map(is_made_of_numbers, (*args, *kwargs.values()))):
@@ -57,7 +66,7 @@ def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def number_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """The number's format, for `format()` of a tensor."""
     if args[0].is_boxed and len(args) == 2:
-        if args[1].literal == "":
+        if isinstance(args[1], ConstValue) and args[1].value == "":
             from .builtin_functions import to_str
 
             return to_str(interp, args[0])
@@ -83,7 +92,7 @@ for _name in ("startswith", "endswith"):
 def compare_versions(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A comparison of torch's version, which takes texts apart in Python, and does nothing but compute."""
     own = args[0].whole_plain_part(interp)
-    if not own.is_constant:
+    if not isinstance(own, ConstValue):
         raise unsupported(args[0], "a comparison of versions")
     version = torch.torch_version.TorchVersion(own.value)
     return interp.context.const_object(version._cmp_wrapper(*(a.whole_plain_part(interp).constant(interp)

@@ -17,6 +17,7 @@ from ...guards.source import Source, attr
 from ...interpreter.calls import SizePayload
 from ...values import (
     BuiltinMethodValue,
+    ConstValue,
     MethodValue,
     PyValue,
     TensorValue,
@@ -125,8 +126,10 @@ def assign_grad(interp: Interpreter, value: TensorValue, new: Value) -> None:
 
 
 def _assignable(value: TensorValue, new: Value) -> bool:
-    if new.tensor is None or new is value:
-        return new.literal is None
+    if isinstance(new, ConstValue):
+        return new.value is None
+    if not isinstance(new, TensorValue) or new is value:
+        return False
     want, have = value.traced.spec, new.traced.spec
     return (want.shape, want.dtype, want.device) == (have.shape, have.dtype, have.device)
 
