@@ -42,7 +42,7 @@ from ..guards.source import (
 from ..interpreter.trace_context import SymbolicTraceContext, own_dict
 from ..values import (
     ConstValue,
-    Missing,
+    GeneratorValue,
     NullValue,
     ObjectValue,
     PyValue,
@@ -357,7 +357,7 @@ class Emitter:
         self.call(torch.Tensor._make_subclass, later(self.const, value.cls), later(self._load_live, data),
                   later(self.const, value.traced.spec.requires_grad))
         self.remember(value)
-        if value.grad is not None and value.grad.literal is not None:
+        if value.grad is not None and not (isinstance(value.grad, ConstValue) and value.grad.value is None):
             self.load(value.grad)
             self.load(value)
             self.emit("STORE_ATTR", "grad")
@@ -390,13 +390,26 @@ class Emitter:
         if value.attrs is not None and value.attrs.source is None:
             for key, item in self.context.dict_items(value.attrs):
                 self.load(item)
-                self.load_dict_of(value)
-                self.const(key)
-                self.emit("STORE_SUBSCR")
-        for descriptor, item in (value.slots or {}).items():
-            if not isinstance(item, Missing):
+                if self._is_stored_plainly(value.cls, key):
+                    self.load(value)
+                    self.emit("STORE_ATTR", key)
+                else:
+                    self.load_dict_of(value)
+                    self.const(key)
+                    self.emit("STORE_SUBSCR")
+        slots = value.slots if isinstance(value, ObjectValue) else None
+        for descriptor, item in (slots or {}).items():
+            if isinstance(item, Value):
                 self.call(descriptor.__set__, later(self.load, value), later(self.load, item))
                 self.emit("POP_TOP")
+
+    def _is_stored_plainly(self, cls: type, name: Any) -> bool:
+        """Whether storing an attribute writes to the `__dict__`. It is quicker than a write there, and so are all
+        accesses of an object whose `__dict__` nobody asked for."""
+        if type(name) is not str or self.context.class_lookup(cls, "__setattr__") is not object.__setattr__:
+            return False
+        found = self.context.class_lookup(cls, name)
+        return not hasattr(type(found), "__set__") and not hasattr(type(found), "__delete__")
 
     def load_dict_of(self, value: Value) -> None:
         """Push the `__dict__` of an instance."""
@@ -454,7 +467,7 @@ def slot(obj: Any) -> Any:
 
 def unreconstructable(value: Value, born: int) -> Exception:
     """The exception for a Value that cannot be handed to plain Python: trace again without making it."""
-    cause = GraphBreak("generator" if value.is_generator else "unsupported_value",
+    cause = GraphBreak("generator" if isinstance(value, GeneratorValue) else "unsupported_value",
                        f"{value.describe()} is alive at a graph break")
     if born > 0:
         return RestartAnalysis(born, cause)
