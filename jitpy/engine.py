@@ -277,15 +277,25 @@ class Engine:
                 dispatcher.review_in = 1  # at the next call
                 return
             known = list(self._dispatchers)
-            if self._reviews.is_watched_in_vain(known, dispatcher):
-                self._leave(dispatcher, watched=False)
             for one in self._reviews.losing(known, dispatcher):
-                self._leave(one, watched=True)
+                self._leave(one, watched=self._reviews.watches(known, one))
                 if one.entries:
-                    self._reviews.left(known, one)
+                    self._reviews.left(one)
                 if not is_resume_code(one.code):
                     logs.log("graph_breaks", f"{one.__qualname__} runs as plain Python from now on: its graph breaks "
                                              "cost more than its graphs save")
+            for one in self._reviews.watched_in_vain(known, dispatcher):
+                self._unwatch(one)
+
+    def _unwatch(self, dispatcher: Any) -> None:
+        """Leave the frames below a function to Python, and itself where it is plain already."""
+        for entry in dispatcher.entries:
+            if entry.guard is None:
+                self._leave(dispatcher, watched=False)
+            entry.needs_hook = False
+        if dispatcher.original is not None:
+            logs.log("graph_breaks", f"nothing below {dispatcher.__qualname__} is compiled from now on: the frame hook "
+                                     "costs more than that saves")
 
     def _leave(self, dispatcher: Any, watched: bool) -> None:
         """Give up what was compiled of a function, or of its rest behind a break."""
@@ -351,6 +361,7 @@ class Engine:
             frame_policy.install()
         with interrupts.held():  # all of an entry's registration, or none of it
             worth = worth_of(graph, record is not None, interp.step)
+            needs_hook = needs_hook and self._reviews.watches(self._dispatchers, dispatcher)
             entry = dispatcher.add_entry(guards, made, needs_hook, worth)
             times["total"] = time.perf_counter() - start
             name, shown = shown_callable(origin_code(code), closure)

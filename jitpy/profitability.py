@@ -3,9 +3,13 @@
 A compiled part of a function saves eager's work for its operations, the bytecode that tracing interpreted once and for
 all, and the memory traffic of results that nobody but the part reads. It costs a call, the hand-over of live values
 behind a break, and guards: paths through objects that each call makes anew are walked each time. All of this is known
-for each variant; calls and walked paths are counted at its entry. Once no variant has been added to a function for some
-calls, its balance is drawn. A function that loses is left to Python for good. Functions that it calls may still be
-compiled by itself, and is reviewed alike. So the answer depends on what was compiled and called, never on a clock.
+for each variant; calls and walked paths are counted at its entry.
+
+Once no variant has been added to a function for some calls, its balance is drawn. One that loses is left to Python for
+good; one whose costs are many times its savings is so after few calls. Functions that it calls may still be compiled by
+themselves, and are reviewed alike. While a function runs, the frame hook slows down all frames below it, which it
+counts: where what was compiled of them saves less than that, it stays off. So the answers depend on what was compiled
+and called, never on a clock.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import config
 from .frontend.bytecode.resume_codes import origin_code
@@ -28,7 +32,10 @@ _INSTRUCTION = 10
 _BYTES_PER_NANOSECOND = 16
 _CALL = 500
 _PATH = 150
-_FRAME_HOOK = 20_000
+_FRAME = 40
+_WATCH = 2_000
+#: the first review comes after this part of `config.review_after`
+_EARLY = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class Worth:
 
 def worth_of(graph: Graph | None, breaks: bool, instructions: int) -> Worth:
     """Of a variant that was traced in so many instructions."""
-    saved = float(_INSTRUCTION * instructions - _CALL)
+    saved = float(_INSTRUCTION * instructions)
     if graph is not None:
         nodes = [node for node in graph.nodes if node.op is not GETITEM and not isinstance(node.spec, ScalarSpec)]
         returned = {id(node) for node in graph.outputs} | {id(mutation.value) for mutation in graph.mutations}
@@ -53,13 +60,25 @@ def worth_of(graph: Graph | None, breaks: bool, instructions: int) -> Worth:
     return Worth(saved, breaks)
 
 
+class _Mark(NamedTuple):
+    """The state of a function when it began to be asked whether frames below it are worth watching."""
+
+    added: int  # variants of the engine
+    saved: float  # by what was compiled below
+    hits: int
+    frames: int
+
+
 class Reviews:
     """The reviews of one engine's functions."""
 
     def __init__(self) -> None:
         self._added = 0
-        #: functions that were left to Python: variants of the engine then, and the balance of all others
-        self._left: weakref.WeakKeyDictionary[Any, tuple[int, float]] = weakref.WeakKeyDictionary()
+        #: calls since the last variant of its function, when a dispatcher is reviewed next
+        self._waited: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._left: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._unwatched: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._marks: weakref.WeakKeyDictionary[Any, _Mark] = weakref.WeakKeyDictionary()
 
     def expect(self, dispatchers: Iterable[Any], dispatcher: Any, breaks: bool, review: Callable[[Any], None]) -> None:
         """A variant was added: review its function once it has settled. Without a break there is nothing to lose."""
@@ -67,31 +86,67 @@ class Reviews:
         function = function_of(dispatchers, dispatcher.code)
         if config.review_after and (breaks or any(one.review_in for one in function)):
             for one in function:
-                one.on_review, one.review_in = review, config.review_after
+                one.on_review = review
+                self._wait(one, 0)
+
+    def _wait(self, dispatcher: Any, waited: int) -> None:
+        """Review after twice as many calls."""
+        dispatcher.review_in = waited or max(config.review_after // _EARLY, 1)
+        self._waited[dispatcher] = waited + dispatcher.review_in
 
     def losing(self, dispatchers: Iterable[Any], dispatcher: Any) -> list[Any]:
         """The dispatchers of a function that has settled, if it loses."""
+        waited = self._waited[dispatcher]
+        self._wait(dispatcher, waited)
         function = function_of(dispatchers, dispatcher.code)
-        if dispatcher in self._left or balance(function) >= 0:
+        if dispatcher in self._left or not _outweigh(*_balance(function), waited):
             return []
         for one in function:
             one.review_in = 0
+        self._marks.clear()  # the counts of these go
         return function
 
-    def left(self, dispatchers: Iterable[Any], dispatcher: Any) -> None:
+    def left(self, dispatcher: Any) -> None:
         """A function was left to Python: see later whether the frames below it are worth watching."""
-        self._left[dispatcher] = self._added, balance(dispatchers)
-        dispatcher.review_in = config.review_after
+        self._left.add(dispatcher)
+        self._wait(dispatcher, 0)
 
-    def is_watched_in_vain(self, dispatchers: Iterable[Any], dispatcher: Any) -> bool:
-        """Whether the functions below one that was left to Python save less than the frame hook costs."""
-        if dispatcher not in self._left:
-            return False
-        added, before = self._left[dispatcher]
-        if added == self._added:
-            return balance(dispatchers) - before < _FRAME_HOOK * config.review_after
-        self.left(dispatchers, dispatcher)  # they are still being compiled
-        return False
+    def watched_in_vain(self, dispatchers: Iterable[Any], dispatcher: Any) -> list[Any]:
+        """The dispatchers of a function, if what was compiled below saves less than the frame hook costs there."""
+        function = function_of(dispatchers, dispatcher.code)
+        root = _root_of(function)
+        if root is None or root in self._unwatched:
+            return []
+        own = set(map(id, function))
+        costs, gains = _balance(one for one in dispatchers if id(one) not in own)
+        entries = [entry for one in function for entry in one.entries]
+        now = _Mark(self._added, gains - costs, sum(entry.hits for entry in root.entries),
+                    sum(entry.frames for entry in entries))
+        mark = self._marks.setdefault(root, now)
+        if mark.added != self._added:
+            self._marks[root] = now  # frames below are still being compiled
+            return []
+        calls = now.hits - mark.hits
+        # a function that stays compiled may call rarely what is worth it
+        costs = _FRAME * (now.frames - mark.frames) + _WATCH * (calls if root in self._left else -calls)
+        if calls < config.review_after // _EARLY or costs <= 0 or not _outweigh(costs, now.saved - mark.saved, calls):
+            return []
+        self._unwatched.add(root)
+        return function
+
+    def watches(self, dispatchers: Iterable[Any], dispatcher: Any) -> bool:
+        """Whether the frame hook is on below a function."""
+        return not self._unwatched or _root_of(function_of(dispatchers, dispatcher.code)) not in self._unwatched
+
+
+def _outweigh(costs: float, gains: float, calls: int) -> bool:
+    """Whether costs are larger than gains, after some calls: the fewer there were, the larger."""
+    return costs * min(calls, config.review_after) > gains * config.review_after
+
+
+def _root_of(function: list[Any]) -> Any:
+    """The dispatcher that the program calls, of those of a function. None for a function that the frame hook found."""
+    return next((one for one in function if one.original is not None), None)
 
 
 def function_of(dispatchers: Iterable[Any], code: types.CodeType) -> list[Any]:
@@ -104,7 +159,12 @@ def _origin(code: types.CodeType) -> types.CodeType:
     return origin_code(owner_of(origin_code(code)))
 
 
-def balance(dispatchers: Iterable[Any]) -> float:
-    """Nanoseconds that all calls so far have saved."""
-    return sum(entry.hits * entry.payload.saved - _PATH * entry.guard.walked for one in dispatchers
-               for entry in one.entries if isinstance(entry.payload, Worth))
+def _balance(dispatchers: Iterable[Any]) -> tuple[float, float]:
+    """Nanoseconds that all calls so far have cost, and those that they have saved."""
+    costs = gains = 0.0
+    for one in dispatchers:
+        for entry in one.entries:
+            if isinstance(entry.payload, Worth):
+                costs += _CALL * entry.hits + _PATH * entry.guard.walked
+                gains += entry.payload.saved * entry.hits
+    return costs, gains

@@ -41,6 +41,7 @@ typedef struct {
     int depth;                         /* calls between enter and leave in this thread */
     int busy;                          /* the handler or a lookup runs: the hook is off */
     _PyInterpreterFrame *forwarded;    /* the frame that is being handed to previous_eval */
+    unsigned long long frames;         /* frames that were met between enter and leave */
 } Thread;
 
 static __thread Thread local __attribute__((tls_model("initial-exec")));
@@ -194,6 +195,7 @@ static PyObject *hook_eval(PyThreadState *thread, _PyInterpreterFrame *frame, in
         }
         return forward(thread, frame, throwing);
     }
+    local.frames++;
     if (local.busy || throwing || is_traced(thread) || frame->owner != FRAME_OWNED_BY_THREAD || frame->frame_obj != NULL) {
         return forward(thread, frame, throwing);
     }
@@ -316,8 +318,10 @@ static int api_skip_code(PyObject *code) {
 
 static void api_set_lookup(jitpy_hook_lookup lookup) { native_lookup = lookup; }
 
+static unsigned long long api_frames(void) { return local.frames; }
+
 static JitpyHookApi api = {
-    JITPY_HOOK_API_VERSION, api_enter, api_leave, api_is_active, api_skip_code, api_set_lookup,
+    JITPY_HOOK_API_VERSION, api_enter, api_leave, api_is_active, api_skip_code, api_set_lookup, api_frames,
 };
 
 /* ---- the Python module ---- */

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define JITPY_HOOK_API_VERSION 1
+#define JITPY_HOOK_API_VERSION 2
 #define JITPY_HOOK_CAPSULE "jitpy_hook_api"
 
 /* What should run instead of a frame?
@@ -36,6 +36,8 @@ typedef struct {
     int (*skip_code)(PyObject *code);
     /* Replaces calling the dispatcher object; NULL goes back to that. */
     void (*set_lookup)(jitpy_hook_lookup lookup);
+    /* How many frames were met so far in this thread, between enter and leave. */
+    unsigned long long (*frames)(void);
 } JitpyHookApi;
 
 #ifdef __cplusplus

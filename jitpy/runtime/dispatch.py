@@ -172,6 +172,7 @@ class PythonEntry:
     """One compiled variant; see `_jitpy_runtime.Entry`."""
 
     __slots__ = ("guard", "code", "needs_hook", "payload", "hits", "function", "__weakref__")
+    frames = 0  # they are not counted here
 
     def __init__(self, guard: Any, code: CodeType, needs_hook: bool, payload: Any):
         self.guard = guard

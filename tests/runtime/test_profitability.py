@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 
 import jitpy
 from jitpy.engine import all_engines
+from jitpy.profitability import Reviews, Worth
 
 #: Enough calls for a function to settle and be reviewed, and for what it calls after that.
 CALLS = 200
@@ -131,17 +134,47 @@ def test_review_can_be_turned_off() -> None:
         assert "computes_little" in _names()
 
 
+class Part:
+    """A dispatcher, as far as reviews know it."""
+
+    def __init__(self, saved: float, walked: int) -> None:
+        self.code = computes_little.__code__
+        self.original = computes_little
+        self.review_in = 0
+        self.entries = [types.SimpleNamespace(hits=0, frames=0, payload=Worth(saved, True),
+                                              guard=types.SimpleNamespace(walked=0))]
+        self._walked = walked
+
+    def call(self, times: int) -> None:
+        for entry in self.entries:
+            entry.hits += times
+            entry.guard.walked += times * self._walked
+
+
+@pytest.mark.parametrize(("saved", "walked", "left_after"), [(0, 1, 8), (490, 10, 16), (990, 10, 32), (1400, 10, 64),
+                                                             (2100, 10, None)])
+def test_the_clearer_the_sooner(saved: float, walked: int, left_after: int | None) -> None:
+    part, reviews = Part(saved, walked), Reviews()
+    reviews.expect([part], part, True, lambda dispatcher: None)
+    calls = 0
+    while calls < 200 and part.review_in:
+        due = part.review_in
+        part.call(due)
+        calls, part.review_in = calls + due, 0
+        if reviews.losing([part], part):
+            break
+    assert (calls if calls < 200 else None) == left_after
+
+
 def test_a_new_variant_puts_the_review_off() -> None:
-    jitted = jitpy.jit(computes_little)
-    with jitpy.config.patch(review_after=100):
-        for _ in range(14):
-            jitted(torch.ones(4), [])
-        for _ in range(14):
-            jitted(torch.ones(4, dtype=torch.float64), [])
-        assert "computes_little" in _names()
-        for _ in range(40):
-            jitted(torch.ones(4), [])
-    assert "computes_little" not in _names()
+    part, reviews = Part(490, 10), Reviews()
+    for _ in range(3):
+        reviews.expect([part], part, True, lambda dispatcher: None)
+        assert part.review_in == 8
+        part.call(8)
+        assert not reviews.losing([part], part) and part.review_in == 8
+    part.call(8)
+    assert reviews.losing([part], part) and not part.review_in
 
 
 def test_exceptions_and_gradients_are_eagers() -> None:
@@ -168,3 +201,39 @@ def test_exceptions_and_gradients_are_eagers() -> None:
         jitted(x, ours).backward()
         fn(y, theirs).backward()
         assert torch.equal(x.grad, y.grad) and ours[-3:] == theirs[-3:]
+
+
+class Letter:
+    """The C encoder asks a function for what it stands for."""
+
+
+def single(letter: Letter) -> int:
+    return 1
+
+
+def calls_often(x: torch.Tensor, letters: list[Letter]) -> torch.Tensor:
+    x = ((x * 2 + 1).sin().cos() - x.tanh()).exp().mul(3).sub(1)
+    text = json.dumps(letters, default=single)
+    return heavy(x) + len(text)
+
+
+@pytest.mark.skipif(jitpy.config.hook == "none", reason="without the frame hook nothing below is compiled")
+def test_many_frames_below_are_not_watched() -> None:
+    """What is compiled below saves less than the hook costs in all the frames there: the function stays compiled."""
+    jitted = jitpy.jit(calls_often)
+    letters = [Letter() for _ in range(3000)]
+    x = torch.randn(4)
+    for _ in range(40):
+        torch.testing.assert_close(jitted(x, letters), calls_often(x, letters))
+    entries = [entry for engine in all_engines() for one in engine._dispatchers for entry in one.entries]
+    assert "calls_often" in _names() and not any(entry.needs_hook for entry in entries)
+
+
+def test_few_frames_below_are_watched() -> None:
+    jitted = jitpy.jit(calls_often)
+    letters = [Letter() for _ in range(3)]
+    x = torch.randn(4)
+    for _ in range(CALLS):
+        torch.testing.assert_close(jitted(x, letters), calls_often(x, letters))
+    entries = [entry for engine in all_engines() for one in engine._dispatchers for entry in one.entries]
+    assert any(entry.needs_hook for entry in entries)

@@ -39,7 +39,7 @@ def _warns(x, text="of a callee"):
     return x + 1
 
 
-@filtering(whole=False)
+@filtering()
 def ignored(x):
     warnings.warn("before")
     with warnings.catch_warnings():
@@ -50,14 +50,6 @@ def ignored(x):
 
 
 @filtering()
-def ignored_alone(x):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message="of a .*")
-        return _warns(_warns(x))
-
-
-@filtering(whole=False)
 def recorded(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -67,7 +59,7 @@ def recorded(x):
     return y * count, _told(said), str(said[0])
 
 
-@filtering(whole=False)
+@filtering()
 def recorded_by_default_filters(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
@@ -95,7 +87,7 @@ def raised(x):
     return x, said
 
 
-@filtering(whole=False)
+@filtering()
 def filtered_by_text_and_category(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -108,7 +100,7 @@ def filtered_by_text_and_category(x):
     return x, _told(said)
 
 
-@filtering(whole=False)
+@filtering()
 def appended_filters(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.resetwarnings()
@@ -119,7 +111,7 @@ def appended_filters(x):
     return x, _told(said)
 
 
-@filtering(whole=False)
+@filtering()
 def nested(x):
     with warnings.catch_warnings(record=True) as outer:
         warnings.simplefilter("always")
@@ -132,7 +124,7 @@ def nested(x):
     return x, _told(outer), _told(inner)
 
 
-@filtering(whole=False)
+@filtering()
 def shown_under_filters_of_its_own(x):
     _warns(x, "before")
     with warnings.catch_warnings():
@@ -168,7 +160,7 @@ def a_break_under_ignore(x):
     return _warns(x, "after")
 
 
-@filtering(whole=False)
+@filtering()
 def left_behind(x):
     warnings.filterwarnings("ignore", message="of a callee")
     return _warns(_warns(x), "seen")
@@ -185,7 +177,7 @@ def error_leaves_the_block(x):
     return _warns(x), said
 
 
-@filtering(whole=False)
+@filtering()
 def a_function_that_records(x):
     def quiet(function):
         with warnings.catch_warnings(record=True) as said:

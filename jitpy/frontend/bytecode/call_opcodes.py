@@ -6,7 +6,7 @@ from typing import Any
 
 from ..interpreter.frame import Frame
 from ..models.builtins.iteration import is_iterable, iterate
-from ..values import NULL, DictValue, Interpreter, Value
+from ..values import DictValue, Interpreter, NullValue, TupleValue, Value
 from .container_opcodes import is_no_sequence, merge_mapping
 from .handlers import opcode
 from .stack_opcodes import push
@@ -26,7 +26,8 @@ def _call(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("CALL_KW")
 def _call_kw(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    names: Any = frame.stack.pop()
+    names = frame.stack.pop()
+    assert isinstance(names, TupleValue)
     _do_call(interp, frame, ins.arg, tuple(n.value for n in names.items))
 
 
@@ -35,9 +36,9 @@ def _do_call(interp: Interpreter, frame: Frame, count: int, names: tuple[str, ..
     fn = frame.stack.pop()
     other = frame.stack.pop()
     # 3.11 and 3.12: [NULL, callable] or [method, self]; 3.13: [callable, NULL] or [method, self]
-    if other is NULL:
+    if isinstance(other, NullValue):
         pass
-    elif fn is NULL:
+    elif isinstance(fn, NullValue):
         fn = other
     else:
         values.insert(0, fn)
@@ -53,7 +54,7 @@ def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     keywords: dict[str, Value] = {}
     if flags & 1:
         mapping = frame.stack.pop()
-        if not issubclass(mapping.cls, dict):
+        if not isinstance(mapping, DictValue):
             given, called = mapping, frame.stack[-3 if frame.kw_null_last else -2]
             mapping = DictValue()
             merge_mapping(interp, mapping, given,
@@ -70,9 +71,9 @@ def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     positional = iterate(interp, starred, hinted=True)
     fn = frame.stack.pop()
     other = frame.stack.pop()
-    if fn is NULL:
+    if isinstance(fn, NullValue):
         fn = other
-    elif other is not NULL:
+    elif not isinstance(other, NullValue):
         frame.stack.append(other)  # 3.11 and 3.12 may leave no NULL below
     push(interp, frame, interp.call(fn, positional, keywords))
 

@@ -8,7 +8,7 @@ from ..interpreter.frame import PUSHED, Frame, TracedException
 from ..models.builtins.generators import delegate_returned, leave_delegate, resume, suspend
 from ..models.builtins.iteration import get_iter, next_value
 from ..models.tensors.assumptions import branch
-from ..values import NONE, Exhausted, Interpreter, Value
+from ..values import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Interpreter, Value
 from .handlers import DECLARED_BREAKS, opcode
 from .stack_opcodes import constant, push
 
@@ -30,15 +30,19 @@ def _pop_jump_if_false(interp: Interpreter, frame: Frame, ins: Any) -> None:
         frame.ip = ins.target
 
 
+def _is_none(value: Value) -> bool:
+    return isinstance(value, ConstValue) and value.value is None
+
+
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
 def _pop_jump_if_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if frame.stack.pop().literal is None:
+    if _is_none(frame.stack.pop()):
         frame.ip = ins.target
 
 
 @opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
 def _pop_jump_if_not_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if frame.stack.pop().literal is not None:
+    if not _is_none(frame.stack.pop()):
         frame.ip = ins.target
 
 
@@ -77,7 +81,7 @@ def _get_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _for_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
     iterator = frame.stack[-1]
     try:
-        if iterator.is_generator:
+        if isinstance(iterator, GeneratorValue):
             inner = iterator.frame
             resume(interp, iterator)
             inner.finish = _for_end
@@ -145,7 +149,7 @@ def _get_yield_from_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
     sent = frame.stack.pop()
     receiver = frame.stack[-1]
-    if receiver.is_generator:
+    if isinstance(receiver, GeneratorValue):
         inner = receiver.frame
         try:
             resume(interp, receiver, sent)
@@ -155,7 +159,7 @@ def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
         inner.finish = delegate_returned
         return
     try:
-        if sent.literal is None:
+        if _is_none(sent):
             push(interp, frame, interp.finish_sync(next_value(interp, receiver)))
         else:
 
@@ -177,6 +181,7 @@ def _end_send_opcode(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _cleanup_throw(interp: Interpreter, frame: Frame, ins: Any) -> None:
     """An exception thrown at a `yield from`: StopIteration ends it, anything else goes on."""
     exception = frame.stack[-1]
+    assert isinstance(exception, ExceptionValue)
     if not issubclass(exception.cls, StopIteration):
         raise TracedException(exception)
     del frame.stack[-3:]

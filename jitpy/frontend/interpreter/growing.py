@@ -23,12 +23,14 @@ from ..guards.observations import MANY
 from ..guards.source import ConstSource, LocalSource, Source, index, slot
 from ..values import (
     CONST_TYPES,
+    ConstValue,
     DictValue,
     Lazy,
     ListValue,
     Missing,
     PyValue,
     SetValue,
+    SymValue,
     TraceContext,
     TupleValue,
     UnreadTuple,
@@ -162,20 +164,20 @@ def dict_count(context: TraceContext, target: DictValue) -> Any:
     return len(context.dict_items(target))
 
 
-def is_symbolic(key: Any) -> bool:
+def is_symbolic(key: Value) -> bool:
     """Whether a dict key or set element is a symbolic number or a tuple with one, the rest constants."""
-    if key.base is tuple and key.cls is tuple:
-        return not any(isinstance(k, Lazy) for k in key.items) and any(map(is_symbolic, key.items)) and \
-            all(is_symbolic(k) or k.is_constant for k in key.items)
-    return key.expr is not None
+    if isinstance(key, TupleValue) and key.cls is tuple:
+        return any(map(is_symbolic, key.items)) and all(is_symbolic(k) or isinstance(k, ConstValue) for k in key.items)
+    return isinstance(key, SymValue)
 
 
-def fixed_key(context: TraceContext, key: Any) -> Any:
+def fixed_key(context: TraceContext, key: Value) -> Any:
     """The real key of a symbolic one in this call, guarded."""
-    if key.base is tuple:
+    if isinstance(key, TupleValue):
         return tuple(fixed_key(context, k) for k in key.items)
-    if key.expr is not None:
+    if isinstance(key, SymValue):
         return context.specialize(key.expr, "a key")
+    assert isinstance(key, ConstValue)
     return key.value
 
 
@@ -248,7 +250,7 @@ class UnreadSet:
         """Do `add` or `discard`; False where that takes all items."""
         if method == "add" and is_symbolic(element):
             self.unsettled += 1
-        elif element.is_constant:
+        elif isinstance(element, ConstValue):
             self.settle(value)
             if self.known.get(element.value) is (method == "add"):
                 return True

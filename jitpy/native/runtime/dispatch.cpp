@@ -123,6 +123,7 @@ struct Entry {
   PyObject* payload;
   PyObject* function;  // made of `code` for the dispatcher's own globals and closure, once
   unsigned long long hits;
+  unsigned long long frames;  // that the hook met in calls of this entry that turned it on
   char needs_hook;
 };
 
@@ -167,7 +168,8 @@ PyMemberDef entry_members[] = {
     {"guard", T_OBJECT, offsetof(Entry, guard), READONLY, "what must hold for this variant"},
     {"code", T_OBJECT, offsetof(Entry, code), READONLY, "the compiled variant"},
     {"payload", T_OBJECT, offsetof(Entry, payload), READONLY, "whatever add_entry was given"},
-    {"needs_hook", T_BOOL, offsetof(Entry, needs_hook), READONLY, "whether the frame hook is on during the call"},
+    {"needs_hook", T_BOOL, offsetof(Entry, needs_hook), 0, "whether the frame hook is on during the call"},
+    {"frames", T_ULONGLONG, offsetof(Entry, frames), READONLY, "frames that the hook met in calls that turned it on"},
     {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, "calls that this variant served"},
     {nullptr, 0, 0, 0, nullptr},
 };
@@ -194,7 +196,7 @@ Entry* make_entry(PyObject* guard, PyObject* code, bool needs_hook, PyObject* pa
   entry->code = Py_NewRef(code);
   entry->payload = Py_NewRef(payload);
   entry->function = nullptr;
-  entry->hits = 0;
+  entry->hits = entry->frames = 0;
   entry->needs_hook = needs_hook;
   PyObject_GC_Track(entry);
   return entry;
@@ -327,6 +329,10 @@ Entry* find_entry(Dispatcher* self, const Bound& bound) {
   return found;
 }
 
+// Frames that the hook met in this thread, less those of the compiler's own.
+thread_local unsigned long long frames_of_compiler;
+unsigned long long frames_met() { return hook_api != nullptr ? hook_api->frames() - frames_of_compiler : 0; }
+
 // Ask `on_miss` for an entry. New reference; null with an exception, or without one where the original should run.
 Entry* miss(Dispatcher* self, const Bound& bound) {
   PyObject* params = pack(bound.params, bound.n);
@@ -335,9 +341,11 @@ Entry* miss(Dispatcher* self, const Bound& bound) {
                       bound.closure == nullptr ? Py_None : bound.closure};
   PyObject* on_miss = Py_NewRef(self->on_miss);
   const bool before = compiling;
+  const unsigned long long frames = frames_met();
   compiling = true;
   PyObject* answer = PyObject_Vectorcall(on_miss, args, 4, nullptr);
   compiling = before;
+  frames_of_compiler += frames_met() - frames;
   Py_DECREF(on_miss);
   Py_DECREF(params);
   if (answer == nullptr || Py_IS_TYPE(answer, &entry_type)) return reinterpret_cast<Entry*>(answer);
@@ -360,9 +368,11 @@ bool review(Dispatcher* self) {
   return answer != nullptr;
 }
 
-PyObject* call_with_hook(PyObject* function, const Bound& bound) {
+PyObject* call_with_hook(Entry* entry, PyObject* function, const Bound& bound) {
   const JitpyHookApi* hook = hook_api;
   PyObject* leave = nullptr;
+  const bool turns_on = hook != nullptr && !hook->is_active();
+  const unsigned long long before = frames_met();
   if (hook != nullptr) {
     hook->enter();
   } else if (hook_enter != nullptr) {
@@ -374,6 +384,7 @@ PyObject* call_with_hook(PyObject* function, const Bound& bound) {
   }
   PyObject* result = PyObject_Vectorcall(function, bound.params, bound.n, nullptr);
   if (hook != nullptr) hook->leave();
+  if (turns_on) entry->frames += frames_met() - before;
   if (leave != nullptr) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
@@ -390,7 +401,7 @@ PyObject* call_entry(Dispatcher* self, Entry* entry, const Bound& bound) {
   PyObject* function = entry_function(self, entry, bound);
   if (function == nullptr) return nullptr;
   entry->hits++;
-  PyObject* result = entry->needs_hook ? call_with_hook(function, bound)
+  PyObject* result = entry->needs_hook ? call_with_hook(entry, function, bound)
                                        : PyObject_Vectorcall(function, bound.params, bound.n, nullptr);
   Py_DECREF(function);
   return result;
