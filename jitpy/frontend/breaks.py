@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -98,6 +99,10 @@ _reason("higher_order", "A function given to torch.cond, torch.while_loop or tor
         "It has side effects, or returns other things than are expected of it. `scan` and `map` of "
         "`torch._higher_order_ops` are captured up to 64 steps; torch compiles longer ones, and `associative_scan`.",
         "Return new tensors of equal sizes and dtypes, and change nothing outside.")
+_reason("flex_attention", "A call of flex_attention that cannot be captured",
+        "Its score_mod or mask_mod has side effects, depends on numbers that exist only when the graph has run, or "
+        "computes an element from more than single elements of tensors. Eager runs the call as a whole.",
+        "Compute the score or the truth value of one element from its indices, and read tensors by `x[b, h]`.")
 _reason("transform", "A torch.func transform that cannot be captured",
         "Its function has side effects, or torch's own transform refuses it.",
         "Transform a function of tensors that changes nothing outside.")
@@ -199,6 +204,15 @@ class GraphBreak(Signal):
         self.found_under: frozenset[Any] = frozenset()
         #: the code of a function whose frames are to be compiled by themselves, although it is compiled already
         self.recursive: CodeType | None = None
+
+    def keep(self, guards: Iterable[Any]) -> None:
+        """Make what was read so far guards of the break itself."""
+        self.guards = [(guard.source, guard.kind, guard.arg) for guard in guards if guard.kind in _KEPT_GUARDS]
+
+
+#: Guards that hold for another attempt at tracing as they stand; the others are about symbols of one attempt.
+_KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "same", "python", "empty",
+                "class", "function"}
 
 
 class Skip(Signal):

@@ -14,7 +14,7 @@ rule.
 
 from __future__ import annotations
 
-from . import branches, fourier, indexing, losses, matmul, nn, pointwise, recurrent, reductions, views  # noqa: F401
+from . import attention, branches, fourier, indexing, losses, matmul, nn, pointwise, recurrent, reductions, views  # noqa: F401
 from .registry import COMPLEX, Rule, covers, rule, rule_for
 
 __all__ = ["COMPLEX", "Rule", "covers", "rule", "rule_for"]

@@ -106,6 +106,9 @@ class TorchState:
         self.transforms = 0
         #: whether the innermost of them is vmap
         self.batched = False
+        #: whether the function that is being traced computes one element: there `x[i]` reads at a place that a tensor
+        #: tells, and is no view
+        self.of_element = False
         #: whether torch calls mean something else here, so that none can be captured
         self.is_foreign = _is_foreign(self)
         self.initial = self.snapshot()

@@ -44,10 +44,6 @@ _NO_PLACE_TO_STOP = frozenset(("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_
 #: How many instructions a recorded operation may take, on average, in a program that is longer than the limit.
 INSTRUCTIONS_PER_NODE = 200
 
-#: Guards that hold for another attempt at tracing as they stand; the others are about symbols of one attempt.
-_KEPT_GUARDS = {"type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "same", "python", "empty",
-                "class", "function"}
-
 
 class Warned:
     """A trace's state of warnings: see `models/builtins/warned.py`."""
@@ -127,8 +123,7 @@ class SymbolicInterpreter:
             cause = GraphBreak("exception", error.value.cls.__name__, tail=True)
             cause.raises, cause.found_under = error.value.cls, self.context.guards.subjects()
             # what the raising instruction read is not looked at when it is left to plain Python
-            cause.guards = [(guard.source, guard.kind, guard.arg) for guard in self.context.guards
-                            if guard.kind in _KEPT_GUARDS]
+            cause.keep(self.context.guards)
             raise RestartAnalysis(step if step >= 0 else self.step, cause) from None
 
     def run_until(self, base: int) -> Value:

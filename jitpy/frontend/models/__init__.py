@@ -32,6 +32,7 @@ _MODULES = (
     "tensors.checkpoints",
     "tensors.compiler_controls",
     "tensors.data",
+    "tensors.flex_attention",
     "tensors.functional_gradients",
     "tensors.higher_order",
     "tensors.inference_mode",

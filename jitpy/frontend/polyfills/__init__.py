@@ -3,6 +3,7 @@
 
 from . import (
     arrays,
+    attention,
     autograd,
     builtins_,
     deques,
@@ -42,8 +43,8 @@ from .sequences import contains_by_iteration
 from .types import check_object_new, initialize, instantiate
 
 #: The modules whose frames belong to polyfills: reports show their callers.
-MODULES = (arrays, autograd, builtins_, deques, distributions, exceptions, functional, fused_steps, iterators,
-           mappings, numbers, objects, operators, optimizers, proxies, sequences, texts, types)
+MODULES = (arrays, attention, autograd, builtins_, deques, distributions, exceptions, functional, fused_steps,
+           iterators, mappings, numbers, objects, operators, optimizers, proxies, sequences, texts, types)
 
 __all__ = [
     "ITERATOR_TYPES",

@@ -45,8 +45,8 @@ def prepared(builder: GraphBuilder, args: tuple[Any, ...], kwargs: dict[str, Any
     """The arguments as autocast makes them, without a mask that says nothing or that is the causal one."""
     autocast = builder.state.autocast["cuda"]
     if autocast.enabled:
-        args = tuple(_cast(builder, value, autocast.dtype) for value in args)
-        kwargs = {name: _cast(builder, value, autocast.dtype) for name, value in kwargs.items()}
+        args = tuple(cast(builder, value, autocast.dtype) for value in args)
+        kwargs = {name: cast(builder, value, autocast.dtype) for name, value in kwargs.items()}
     try:
         given = _SIGNATURE.bind(*args, **kwargs).arguments
     except TypeError:
@@ -139,7 +139,7 @@ def _choice(switches: AttentionSwitches, given: dict[str, Any]) -> int:
             set_attention_switches(before)
 
 
-def _cast(builder: GraphBuilder, value: Any, dtype: torch.dtype) -> Any:
+def cast(builder: GraphBuilder, value: Any, dtype: torch.dtype) -> Any:
     """Autocast's conversion of an argument of an op that runs in the lower precision."""
     if type(value) is not TracedTensor or not value.spec.dtype.is_floating_point:
         return value

@@ -244,6 +244,8 @@ def _sizes_in_tensors(
             return kind([convert(v, True) for v in value]) if beside_ints else value
         return value
 
+    if builder.state.of_element:
+        return args, kwargs
     if first == len(args) and not any(type(a) is tuple or type(a) is list for a in (*args, *kwargs.values())):
         return args, kwargs
     return tuple([convert(a, i >= first) for i, a in enumerate(args)]), {

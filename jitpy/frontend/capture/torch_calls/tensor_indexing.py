@@ -31,6 +31,9 @@ class _Declined(Exception):
 
 def getitem(builder: GraphBuilder, self: TracedTensor, index: Any) -> Any:
     """The payload of `self[index]`, or DECLINED."""
+    places = index if type(index) is tuple else (index,)
+    if builder.state.of_element and all(type(part) in (TracedTensor, int) for part in places):
+        return builder.record(_aten.index.Tensor, (self, [_place(builder, self, part) for part in places]), {})
     try:
         sliced, tensors = _slice(builder, self, index)
     except _Declined:
@@ -40,6 +43,12 @@ def getitem(builder: GraphBuilder, self: TracedTensor, index: Any) -> Any:
             raise Uncapturable("dynamic_shape", "an index by a mask of bytes")
         return builder.record(_aten.index.Tensor, (sliced, tensors), {})
     return builder.record(_aten.alias.default, (self,), {}) if sliced is self else sliced
+
+
+def _place(builder: GraphBuilder, tensor: TracedTensor, part: Any) -> TracedTensor:
+    if type(part) is TracedTensor:
+        return part
+    return builder.record(_aten.scalar_tensor.default, (part,), {"dtype": torch.int64, "device": tensor.spec.device})
 
 
 def setitem(builder: GraphBuilder, self: TracedTensor, index: Any, value: Any) -> Any:

@@ -190,11 +190,12 @@ def _trace(interp: Interpreter, fn: Value, arguments: list[Any]) -> Body:
 
 
 def trace_body(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[str, Value], parameters: list[Node],
-               fresh: bool = False, may_skip: bool = False) -> Body:
+               fresh: bool = False, may_skip: bool = False,
+               inside: Callable[[list[Node], list[Node]], set[Node]] | None = None) -> Body:
     """Trace a call into a graph of its own. `parameters`, the last nodes of the graph, stand for its new tensors.
 
     `fresh`: its results must have memory of their own. Otherwise they may be the parameters or views of them.
-    `may_skip`: None may stand where a tensor is due.
+    `may_skip`: None may stand where a tensor is due. `inside`: which recorded nodes do not stay outside.
     """
     builder, context = interp.builder, interp.context
     nodes = builder.graph.nodes
@@ -218,8 +219,9 @@ def trace_body(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[s
         raise _refusal("two results that share memory")
     outputs = [builder.node(tensor) for tensor in tensors]
     recorded = nodes[start:]
-    graph, captures = _cut(builder, set(recorded), parameters, outputs)
-    _forget(builder, start, [t.node for t in known.values() if t.storage.values[0] not in inputs])
+    region = inside(recorded, parameters) if inside is not None else set(recorded)
+    graph, captures = _cut(builder, region, parameters, outputs)
+    _forget(builder, start, [*captures, *(t.node for t in known.values() if t.storage.values[0] not in inputs)])
     specs = tuple(tensor.spec.with_(offset=0) for tensor in tensors)
     return Body(graph, captures, specs, structure, parameters, recorded)
 
