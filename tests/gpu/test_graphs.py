@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import jitpy
+from jitpy.ir import ops
 from jitpy.runtime.executable import make_executable
 from jitpy.runtime.gpu import graphs
 from jitpy.runtime.gpu.graphs import GraphedExecutable, unfit
@@ -308,7 +309,7 @@ def test_what_cannot_be_recorded_has_a_reason(cuda: torch.device) -> None:
 
 def test_a_capture_that_fails_leaves_all_as_it_was(cuda: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator that waits for the GPU, taken for one that does not: the plan runs plainly from then on."""
-    monkeypatch.setattr(graphs, "_WAITING", ("nothing",))
+    monkeypatch.setattr(ops.get(aten.histc.default), "waits", False)
     plan = Plan(1, 3, (2,), [CallStep(aten.bernoulli.p, (SlotRef(0), 0.5), {}, (1,)),
                              CallStep(aten.histc.default, (SlotRef(1), 10), {}, (2,))], device=cuda)
     run, other = graphed(plan), graphed(kernels.sine_plan(cuda, 1000))

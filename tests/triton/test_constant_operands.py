@@ -44,7 +44,30 @@ def test_prints_and_compiles(dtype: torch.dtype, names: list[str]) -> None:
         warnings.simplefilter("ignore")
         function = function_of(names, dtype)
         graphs = graphs_of(function) if function.lines else []
+    assert_they_compile(graphs)
+
+
+def assert_they_compile(graphs: list[Graph]) -> None:
     kernels = {step.kernel: None for graph in graphs for step in plan_graph(run_passes(graph)).steps
                if isinstance(step, LaunchStep)}
     for binary in compile_kernels(list(kernels), HOPPER):
         assert binary.code[:4] == b"\x7fELF"
+
+
+CONSTANTS = {
+    "signbit": lambda x: torch.signbit(torch.zeros(400, dtype=torch.half)),
+    "gathered": lambda x: torch.zeros(1, dtype=torch.half).gather(0, torch.zeros(1, dtype=torch.int64)),
+    "summed": lambda x: torch.full((5,), 3, dtype=torch.int32)[x.long()].sum(),
+    "any": lambda x: torch.zeros(5, dtype=torch.bool)[x.long()].any(),
+    "degrees": lambda x: torch.zeros(5).index_add(0, x.long(), torch.ones(5)),
+    "unique": lambda x: torch.unique(x, return_inverse=True)[1] + torch.nonzero(x > 1).sum(),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_where_a_tensor_is_needed(name: str) -> None:
+    """A method of a constant, a broadcast constant; and results whose sizes nothing reads."""
+    jitpy.reset()
+    jitted = jitpy.jit(CONSTANTS[name], backend="eager")
+    jitted(torch.rand(5))
+    assert_they_compile([v.graph for engine in all_engines() for v in engine.variants if v.graph is not None])

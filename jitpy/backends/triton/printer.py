@@ -134,7 +134,7 @@ class ExprPrinter:
         if op == "round_to":
             return f"{self.tensor(args[0])}.to({TYPES[expr.attr]}).to({TYPES[expr.dtype]})"
         if op == "behind":
-            return self.argument(args[0])
+            return self.tensor(args[0])
         if op == "where":
             return f"tl.where({self.argument(args[0])}, {self.argument(args[1])}, {self.argument(args[2])})"
         if op in ("lt", "le", "gt", "ge") and dtype is torch.bool:
@@ -216,7 +216,7 @@ def _float(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str
     if op == "isfinite":
         return f'tl.abs({typed_x[0]}) < float("inf")'
     if op == "signbit":
-        return f"{closed(typed_x[0])}.to(tl.int{8 * dtype.itemsize}, bitcast=True) < 0"
+        return f"{closed(x[0])}.to(tl.int{8 * dtype.itemsize}, bitcast=True) < 0"
     if op == "sign":
         return f"({x[0]} > 0).to({TYPES[dtype]}) - ({x[0]} < 0).to({TYPES[dtype]})"
     if op == "mod":

@@ -13,7 +13,7 @@ from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel
 from ...schedule.values import Value
 from .emitter import Emitter, KernelText, Program, stem_of
-from .printer import cast, literal
+from .printer import cast
 from .tiles import Launch, Tile, map_launch
 
 #: Elements that a program clears.
@@ -54,7 +54,7 @@ class ScatterEmitter(Emitter):
     def store(self, value: Value, index: Index, expr: Expr) -> None:
         """Add `expr`, named already, to `value[index]`, once for each point."""
         masks = self.masks(self.blocks)
-        text = literal(expr.attr, expr.dtype) if expr.op == "const" else self.names[expr]
+        text = self.printer.tensor(expr)
         at = self.index(index)
         if self.blocks and self.tiles_of(index.all_axes()) != self.blocks:
             at = f"tl.broadcast_to({at}, {self.shape})"

@@ -130,7 +130,7 @@ def remove_dead_code(graph: Graph) -> list[str]:
             live.update(node.input_nodes())
             if bindings:
                 mentioned = sizes.unbacked_in_all((node.args, node.kwargs, node.spec))
-                live.update(bindings[symbol][0] for symbol in mentioned)
+                live.update(bindings[symbol][0] for symbol in mentioned if symbol in bindings)
             kept.append(node)
     done = []
     if len(kept) != len(graph.nodes):
