@@ -9,8 +9,8 @@ from typing import Any
 from .algebra import sympy
 from .graph import Graph, Node
 from .sizes import evaluate
-from .spec import ScalarSpec, Spec, TensorSpec
-from .trees import tree_leaves, tree_map
+from .spec import ScalarSpec, TensorSpec
+from .trees import tree_map
 
 
 def specialize(graph: Graph, values: Mapping[sympy.Symbol, int]) -> Graph:
@@ -46,9 +46,3 @@ def _bind(value: Any, values: Mapping[sympy.Symbol, int], mapping: Mapping[Node,
         return evaluate(leaf, values) if values and isinstance(leaf, sympy.Basic) else leaf
 
     return tree_map(bound, value)
-
-
-def spec_mentions_symbols(spec: Spec) -> bool:
-    """Whether a size, stride or offset is no plain int."""
-    return any(not (part.is_static and isinstance(part.offset, int)) if isinstance(part, TensorSpec) else
-               isinstance(part, ScalarSpec) and part.expr is not None for part in tree_leaves(spec))

@@ -111,18 +111,9 @@ def _argument_kinds(graph: Graph) -> Iterator[tuple[Node | None, str]]:
 
 def _wrong_argument(arg: Any) -> Any:
     """The part of a nested argument that may not be one, or None."""
-    if isinstance(arg, torch.Tensor):
-        return arg
-    if isinstance(arg, (Node, *_CONSTANT_TYPES)):
-        return None
-    if isinstance(arg, slice):
-        arg = (arg.start, arg.stop, arg.step)
-    if isinstance(arg, dict):
-        arg = tuple(arg.values())
-    if isinstance(arg, (tuple, list)):
-        return next((wrong for wrong in map(_wrong_argument, arg) if wrong is not None), None)
     # functions and classes are constants of ops that carry them (a user's own operator, a dtype's Python type)
-    return None if callable(arg) else arg
+    return next((leaf for leaf in tree_leaves(arg) if isinstance(leaf, torch.Tensor) or not (
+        isinstance(leaf, (Node, *_CONSTANT_TYPES)) or callable(leaf))), None)
 
 
 def _getitems(graph: Graph) -> Iterator[tuple[Node | None, str]]:

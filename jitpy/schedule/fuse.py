@@ -35,7 +35,20 @@ from .space import (
     same_signature,
     signature,
 )
-from .values import Computed, HostScalar, Pointwise, Probe, Product, Reduction, Scan, Scatter, Stored, Value, base_of
+from .values import (
+    Computed,
+    HostScalar,
+    Part,
+    Pointwise,
+    Probe,
+    Product,
+    Reduction,
+    Scan,
+    Scatter,
+    Stored,
+    Value,
+    base_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +256,8 @@ class Fusion:
                 stack.append(operand)
         self.live.sort(key=lambda v: v.position)
         self.required.update(v.start for v in self.live if isinstance(v, Scatter) and isinstance(v.start, Computed))
+        self.required.update(operand for value in self.live if isinstance(value, Part)
+                             for operand, _ in self.reads(value) if isinstance(operand, Computed))
 
     def _inline_free(self) -> None:
         """Values that read no memory, or that are only read at fewer points than they have, are computed where they are
@@ -306,12 +321,19 @@ class Fusion:
         self._call_of: dict[Value, Call] = {}
         self.calls: list[Call] = []
         self.groups: list[Group] = []
+        wholes: dict[Any, Group] = {}
         for value in self.live:
+            if isinstance(value, Part) and value.whole in wholes:
+                group = self.group_of[value] = wholes[value.whole]
+                group.members.append(value)
+                continue
             probe = self.probe(value)
             space = signature(value.source_shape, value.dims) if isinstance(value, Reduction) else None
             group = Group([value], space, prod(probe.shape), len(probe.e._table))
             self.group_of[value] = group
             self.groups.append(group)
+            if isinstance(value, Part):
+                wholes[value.whole] = group
         for node, _, results in calls:
             call = Call(node, max([r.position for r in results], default=0))
             self.calls.append(call)
@@ -428,8 +450,8 @@ class Fusion:
 
     def _check(self, a: Group, b: Group) -> tuple[Signature | None, frozenset[Value]]:
         """The space and the columns of the merged group. Raises Refused."""
-        if any(isinstance(m, (Scan, Scatter)) for m in (*a.members, *b.members)):
-            raise Refused("a scan or scatter is a kernel of its own")
+        if any(isinstance(m, (Scan, Scatter, Part)) for m in (*a.members, *b.members)):
+            raise Refused("a scan, a scatter or attention is a kernel of its own")
         space, columns = self._joint_space(a, b)
         if a.expressions + b.expressions > self.limits.expressions:
             raise Refused("the kernel would be too long")

@@ -10,6 +10,7 @@ A `Kernel` has loop axes, stores and reductions, all as expressions over the axe
     batch    kernels of style map that do the same to different tensors (`parts`), see `batches.py`
     product  matrix products: sums over the inner axis of products of tiles, see `products.py`
     scatter  a store that adds, at computed places: the reduced axes are those along which places may repeat
+    flex     attention with computed scores (`attention`), see `flex.py`
 
 A kernel of style rows may also reduce the columns that its rows are made of (`Kernel.columns`): the gradients of a
 layer norm's weight and bias beside that of its input, a bias' gradient behind a softmax.
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -32,7 +34,10 @@ from .expr import Expr, ScalarBuilder, children, compute_dtype, index_expression
 from .fuse import Group
 from .index import Axis, Index, Quotient, flatten, of, same, unflatten
 from .space import Extent, Misaligned, Signature, Space
-from .values import Pointwise, Reduction, Scan, Scatter, Trace, Value
+from .values import Part, Pointwise, Reduction, Scan, Scatter, Trace, Value
+
+if TYPE_CHECKING:
+    from .flex import Attention
 
 
 @dataclass(eq=False, slots=True)
@@ -86,6 +91,7 @@ class Kernel:
     adds: bool = True
     columns: list[Reduce] = field(default_factory=list)
     column_stores: list[Store] = field(default_factory=list)
+    attention: Attention | None = None
 
     @property
     def parallel(self) -> list[Axis]:
@@ -117,7 +123,8 @@ class Kernel:
 
     def roots(self) -> list[Expr]:
         places = [e for s in self.all_stores for e in index_expressions(s.index)]
-        return [r.expr for r in self.all_reductions] + [s.expr for s in self.all_stores] + places
+        own = self.attention.roots() if self.attention is not None else []
+        return [r.expr for r in self.all_reductions] + [s.expr for s in self.all_stores] + places + own
 
 
 class KernelTrace(Trace):
@@ -204,6 +211,8 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
         return _build_scan(group, name, inlined, env)
     if isinstance(group.members[0], Scatter):
         return _build_scatter(group, name, inlined, env)
+    if isinstance(group.members[0], Part):
+        return _build_whole(group, name, env)
     sizes: Signature = group.space if group.space is not None else (((group.numel, False),) if group.numel != 1 else ())
     space = Space(sizes)
     for value in group.members:
@@ -494,6 +503,18 @@ def _build_scatter(group: Group, name: str, inlined: set[Value], env: SizeEnv) -
     kernel.axes = parallel + [a for a in axes if a not in parallel]
     kernel.vector = parallel[-1] if parallel and step[parallel[-1]] == 1 else None
     _finish_alone(kernel, value)
+    return kernel
+
+
+def _build_whole(group: Group, name: str, env: SizeEnv) -> Kernel:
+    """A kernel that makes several results, as these say."""
+    first = group.members[0]
+    assert isinstance(first, Part)
+    whole = first.whole
+    kernel = Kernel(name, "flex", whole.axes, None, [], [], env, group.members, reads=list(whole.operands),
+                    nodes=nodes_of(group.members), attention=whole)
+    kernel.writes = whole.writes(group.members)
+    _number_stages(kernel)
     return kernel
 
 

@@ -488,7 +488,7 @@ def _matching_blocks(new: tuple[Dim, ...], old: tuple[Dim, ...]) -> list[tuple[l
 def lower(graph: Graph, scatters: str = "ordered", device: torch.device | None = None,
           products: Choice | None = None) -> Lowering:
     """Lower a graph; see `Lowering`."""
-    from . import lowerings, placements, windows  # noqa: F401  (they register the table)
+    from . import flex, lowerings, placements, windows  # noqa: F401  (they register the table)
     from . import products as _products  # noqa: F401
 
     write_equal_sizes_alike(graph)

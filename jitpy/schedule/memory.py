@@ -47,6 +47,8 @@ class Scratch:
 
 def can_write_over(kernel: Kernel, target: Value, source: Value, env: SizeEnv) -> bool:
     """Whether `kernel` may put `target` where `source` is: each element is read only before it is replaced."""
+    if kernel.style == "flex":
+        return False
     if kernel.style == "scatter":  # it fills its result first
         loads = any(e.op == "load" and e.attr[0] is source for e in walk(kernel.roots()))
         return source is kernel.start and not loads

@@ -180,6 +180,25 @@ class Scatter(Computed):
         self.adds = adds
 
 
+class Part(Computed):
+    """One of the results of a kernel that fuses with nothing. `whole` builds that kernel, which makes all its results
+    and reads `operands` in memory; `body` reads these as well."""
+
+    __slots__ = ("whole", "body")
+
+    def __init__(self, whole: Any, shape: tuple[Dim, ...], dtype: torch.dtype, operands: list[Value],
+                 name: str = "") -> None:
+        super().__init__(shape, dtype, name)
+        self.whole = whole
+
+        def body(trace: Trace, index: IndexTuple) -> Expr:
+            for value in operands:
+                trace.read(value, (Index(),) * len(value.shape))
+            return trace.e.const(0, INT)
+
+        self.body = body
+
+
 class Trace:
     """Evaluates bodies into expressions. Subclasses say, in `resolve`, what reading a computed value means."""
 
@@ -229,7 +248,7 @@ class Probe(Trace):
         self.shape = shape
         self.reads: list[tuple[Value, IndexTuple]] = []
         self._seen: set[tuple[Value, IndexTuple]] = set()
-        assert isinstance(value, (Pointwise, Reduction, Scan, Scatter))
+        assert isinstance(value, (Pointwise, Reduction, Scan, Scatter, Part))
         if isinstance(value, Scatter):
             value.target(self, self.index)
             if value.start is not None:
@@ -249,3 +268,25 @@ def base_of(value: Value) -> Value:
     while isinstance(value, View):
         value = value.base
     return value
+
+
+def strided(value: Value) -> tuple[tuple[Dim, ...], tuple[Dim, ...], Dim] | None:
+    """`(shape, stride, offset)` over the memory of the base of views, None where no strides describe it."""
+    axes = [Axis(size) for size in value.shape]
+    index: IndexTuple = tuple(of(a) if not (type(a.size) is int and a.size == 1) else Index() for a in axes)
+    current = value
+    while isinstance(current, View):
+        index = current.remap(index)
+        current = current.base
+    position = flatten(index, current.stride)
+    steps = []
+    known = set(axes)
+    if any(not isinstance(atom, Axis) or atom not in known for atom, _ in position.terms):
+        return None
+    for k, axis in enumerate(axes):
+        step = position.coefficient(axis)
+        assert step is not None
+        if type(axis.size) is int and axis.size == 1 and value.spec is not None:
+            step = value.spec.stride[k]  # any will do: eager's
+        steps.append(step)
+    return value.shape, tuple(steps), position.const

@@ -39,7 +39,7 @@ def _warns(x, text="of a callee"):
     return x + 1
 
 
-@filtering()
+@filtering(whole=False)
 def ignored(x):
     warnings.warn("before")
     with warnings.catch_warnings():
@@ -50,6 +50,14 @@ def ignored(x):
 
 
 @filtering()
+def ignored_alone(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="of a .*")
+        return _warns(_warns(x))
+
+
+@filtering(whole=False)
 def recorded(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -59,7 +67,7 @@ def recorded(x):
     return y * count, _told(said), str(said[0])
 
 
-@filtering()
+@filtering(whole=False)
 def recorded_by_default_filters(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
@@ -87,7 +95,7 @@ def raised(x):
     return x, said
 
 
-@filtering()
+@filtering(whole=False)
 def filtered_by_text_and_category(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -100,7 +108,7 @@ def filtered_by_text_and_category(x):
     return x, _told(said)
 
 
-@filtering()
+@filtering(whole=False)
 def appended_filters(x):
     with warnings.catch_warnings(record=True) as said:
         warnings.resetwarnings()
@@ -111,7 +119,7 @@ def appended_filters(x):
     return x, _told(said)
 
 
-@filtering()
+@filtering(whole=False)
 def nested(x):
     with warnings.catch_warnings(record=True) as outer:
         warnings.simplefilter("always")
@@ -124,7 +132,7 @@ def nested(x):
     return x, _told(outer), _told(inner)
 
 
-@filtering()
+@filtering(whole=False)
 def shown_under_filters_of_its_own(x):
     _warns(x, "before")
     with warnings.catch_warnings():
@@ -160,7 +168,7 @@ def a_break_under_ignore(x):
     return _warns(x, "after")
 
 
-@filtering()
+@filtering(whole=False)
 def left_behind(x):
     warnings.filterwarnings("ignore", message="of a callee")
     return _warns(_warns(x), "seen")
@@ -177,7 +185,7 @@ def error_leaves_the_block(x):
     return _warns(x), said
 
 
-@filtering()
+@filtering(whole=False)
 def a_function_that_records(x):
     def quiet(function):
         with warnings.catch_warnings(record=True) as said:

@@ -505,10 +505,14 @@ def _is_short(kernel: Kernel) -> bool:
     floats = [v for v in kernel.reads if v.dtype.is_floating_point] + kernel.writes
     if not all(v.dtype.is_floating_point and v.dtype.itemsize == 2 for v in floats):
         return False
-    return not any(
-        e.op in _STEPS or e.op == "cast" and not e.dtype.is_floating_point and e.args[0].dtype.is_floating_point
-        for e in kernel.stage
-    )
+    return not any(e.op in _STEPS or makes_steps(e) for e in kernel.stage)
+
+
+def makes_steps(expr: Expr) -> bool:
+    """Whether floats that differ in their last bits may give results that differ much."""
+    if not expr.args or not expr.args[0].dtype.is_floating_point:
+        return False
+    return expr.op in _STEPS or expr.op == "cast" and not expr.dtype.is_floating_point
 
 
 def comment_lines(kernel: Kernel, text: KernelText) -> list[str]:
@@ -536,4 +540,5 @@ def stem_of(kernel: Kernel) -> str:
     return ("fused_" + "_".join(names))[:64].rstrip("_") or "fused"
 
 
-__all__ = ["Emitter", "KernelText", "Parameter", "Partial", "Program", "TYPES", "comment_lines", "stem_of"]
+__all__ = ["Emitter", "KernelText", "Parameter", "Partial", "Program", "TYPES", "comment_lines", "makes_steps",
+           "stem_of"]

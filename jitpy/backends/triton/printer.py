@@ -147,6 +147,8 @@ class ExprPrinter:
         if op in ("fmax", "fmin"):
             return f"tl.{'maximum' if op == 'fmax' else 'minimum'}({self.argument(args[0])}, {self.argument(args[1])})"
         if self.short and dtype is torch.float32:
+            if op == "truediv" and args[1].op == "const" and 1e-30 < abs(args[1].attr) < 1e30:
+                return f"{texts[0]} * {closed(repr(1 / args[1].attr))}"
             found = _short_float(op, texts, [self.argument(a) for a in args], _is_swish(expr))
             if found is not None:
                 return found
@@ -187,7 +189,7 @@ def _short_float(op: str, x: list[str], typed_x: list[str], swish: bool) -> str 
         return f"1.0 / {x[0]}"
     if op == "sigmoid":
         return f"libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf({x[0]} * -1.0))"
-    return f"erf_short({typed_x[0]})" if op == "erf" else None
+    return f"{op}_short({typed_x[0]})" if op in ("erf", "tanh") else None
 
 
 def _float(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str | None:

@@ -23,6 +23,7 @@ from ..target import Linked, Pointer, Printed
 from .batches import print_batch
 from .crossed import print_crossed
 from .emitter import KernelText, Partial, Program, comment_lines
+from .flex import print_flex
 from .maps import print_map
 from .measured import MeasuredChoice
 from .products import print_product
@@ -45,6 +46,8 @@ def print_program(kernel: Kernel, in_place: dict[Value, Value], tune: bool = Fal
         return print_scan(kernel)
     if kernel.style == "product":
         return print_product(kernel, tune)
+    if kernel.style == "flex":
+        return print_flex(kernel)
     if kernel.style == "scatter":
         return print_scatter(kernel, in_place)
     if kernel.columns:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..interpreter.frame import Frame
 from ..models.builtins.iteration import is_iterable, iterate
-from ..values import DictValue, Interpreter, NullValue, TupleValue, Value
+from ..values import NULL, DictValue, Interpreter, Value
 from .container_opcodes import is_no_sequence, merge_mapping
 from .handlers import opcode
 from .stack_opcodes import push
@@ -26,8 +26,7 @@ def _call(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("CALL_KW")
 def _call_kw(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    names = frame.stack.pop()
-    assert isinstance(names, TupleValue)
+    names: Any = frame.stack.pop()
     _do_call(interp, frame, ins.arg, tuple(n.value for n in names.items))
 
 
@@ -36,9 +35,9 @@ def _do_call(interp: Interpreter, frame: Frame, count: int, names: tuple[str, ..
     fn = frame.stack.pop()
     other = frame.stack.pop()
     # 3.11 and 3.12: [NULL, callable] or [method, self]; 3.13: [callable, NULL] or [method, self]
-    if isinstance(other, NullValue):
+    if other is NULL:
         pass
-    elif isinstance(fn, NullValue):
+    elif fn is NULL:
         fn = other
     else:
         values.insert(0, fn)
@@ -54,7 +53,7 @@ def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     keywords: dict[str, Value] = {}
     if flags & 1:
         mapping = frame.stack.pop()
-        if not isinstance(mapping, DictValue):
+        if not issubclass(mapping.cls, dict):
             given, called = mapping, frame.stack[-3 if frame.kw_null_last else -2]
             mapping = DictValue()
             merge_mapping(interp, mapping, given,
@@ -71,9 +70,9 @@ def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     positional = iterate(interp, starred, hinted=True)
     fn = frame.stack.pop()
     other = frame.stack.pop()
-    if isinstance(fn, NullValue):
+    if fn is NULL:
         fn = other
-    elif not isinstance(other, NullValue):
+    elif other is not NULL:
         frame.stack.append(other)  # 3.11 and 3.12 may leave no NULL below
     push(interp, frame, interp.call(fn, positional, keywords))
 

@@ -20,20 +20,7 @@ from ..models.builtins.mapping_methods import dict_update
 from ..models.builtins.sequence_methods import list_extend
 from ..models.builtins.sets import make_set, set_add, set_update
 from ..models.builtins.symbolic_text import joined, text
-from ..values import (
-    NONE,
-    ConstValue,
-    DictValue,
-    Interpreter,
-    ListValue,
-    ObjectValue,
-    PyValue,
-    SetValue,
-    SliceValue,
-    TupleValue,
-    Value,
-    const,
-)
+from ..values import NONE, DictValue, Interpreter, ListValue, PyValue, SliceValue, TupleValue, Value, const
 from .handlers import opcode
 
 
@@ -63,8 +50,7 @@ def _build_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("BUILD_CONST_KEY_MAP")
 def _build_const_key_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    keys = frame.stack.pop()
-    assert isinstance(keys, TupleValue)
+    keys: Any = frame.stack.pop()
     values = frame.popn(ins.arg)
     made = DictValue()
     for key, value in zip(keys.items, values, strict=True):
@@ -78,9 +64,9 @@ def _build_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(SliceValue(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE))
 
 
-def _need(target: Value, kind: type[Value]) -> None:
+def _need(target: Value) -> None:
     """Behind a break the container that a comprehension fills may be one that is not modelled: a set of tensors."""
-    if not isinstance(target, kind):
+    if target.base is None:
         raise GraphBreak("unsupported_value", f"items added to {target.describe()}")
 
 
@@ -88,7 +74,7 @@ def _need(target: Value, kind: type[Value]) -> None:
 def _list_append(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    _need(target, ListValue)
+    _need(target)
     target.change(interp.context, "append", value)
 
 
@@ -96,7 +82,7 @@ def _list_append(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _set_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    _need(target, SetValue)
+    _need(target)
     set_add(interp, [target, value], {})
 
 
@@ -105,7 +91,7 @@ def _map_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    _need(target, DictValue)
+    _need(target)
     interp.context.dict_set(target, key.key(interp), value, key)
 
 
@@ -113,7 +99,7 @@ def _map_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _list_extend(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    _need(target, ListValue)
+    _need(target)
     if not is_iterable(interp, value):
         raise interp.throw(TypeError, f"Value after * must be an iterable, not {value.cls.__name__}"
                        if is_no_sequence(interp, value) else f"{value.cls.__name__!r} object is not iterable")
@@ -140,7 +126,7 @@ def _dict_update(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def merge_mapping(interp: Interpreter, target: Value, value: Value, refusal: Callable[[], str]) -> None:
     """Put the items of a mapping into a dict; an AttributeError on the way is taken to mean that it is none."""
 
-    if isinstance(value, DictValue) or isinstance(value, ObjectValue) and interp.hasattr(value, "keys"):
+    if issubclass(value.cls, dict) or value.is_instance and interp.hasattr(value, "keys"):
         try:
             dict_update(interp, [target, value], {})
             return
@@ -154,7 +140,7 @@ def merge_mapping(interp: Interpreter, target: Value, value: Value, refusal: Cal
 def _dict_merge(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
-    _need(target, DictValue)
+    _need(target)
 
     def called() -> str:
         return frame.stack[-ins.arg - (3 if frame.kw_null_last else 2)].name_of_call()
@@ -170,8 +156,7 @@ def _dict_merge(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("LIST_TO_TUPLE")
 def _list_to_tuple(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    value = frame.stack.pop()
-    assert isinstance(value, ListValue)
+    value: Any = frame.stack.pop()
     frame.stack.append(TupleValue(list(value.items)))
 
 
@@ -258,7 +243,7 @@ def _format_with_spec(interp: Interpreter, frame: Frame, ins: Any) -> None:
 @opcode("BUILD_STRING")
 def _build_string(interp: Interpreter, frame: Frame, ins: Any) -> None:
     parts = frame.popn(ins.arg)
-    if not all(isinstance(p, ConstValue) for p in parts):
+    if not all(p.is_constant for p in parts):
         frame.stack.append(text(interp, joined, *parts))
         return
     frame.stack.append(const("".join(p.value for p in parts)))  # type: ignore[attr-defined]
@@ -287,9 +272,9 @@ def _match_sequence(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("MATCH_KEYS")
 def _match_keys(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    keys, subject = frame.stack[-1], frame.stack[-2]
-    assert isinstance(keys, TupleValue)
-    if not isinstance(subject, DictValue):
+    keys: Any = frame.stack[-1]
+    subject = frame.stack[-2]
+    if not issubclass(subject.cls, dict):
         raise GraphBreak("unsupported_value", "a mapping pattern")
     found: list[Any] = []
     for key in keys.items:
@@ -307,7 +292,7 @@ def _match_args(interp: Interpreter, cls: PyValue) -> list[str]:
     if interp.context.class_lookup(interp.context.pin(cls), "__match_args__") is MISSING:
         return []
     given = interp.finish_sync(interp.getattr(cls, "__match_args__"))
-    if not isinstance(given, TupleValue):
+    if given.base is not tuple:
         raise interp.throw(TypeError, f"{cls.obj.__name__}.__match_args__ must be a tuple (got {given.cls.__name__})")
     names = [interp.context.force(v) for v in given.items]
     for name in names:
@@ -327,11 +312,10 @@ def _check_positional(interp: Interpreter, cls: type, allowed: int, given: int) 
 def _match_class(interp: Interpreter, frame: Frame, ins: Any) -> None:
     from ..interpreter.frame import TracedException
 
-    names = frame.stack.pop()
-    cls = frame.stack.pop()
+    names: Any = frame.stack.pop()
+    cls: Any = frame.stack.pop()
     subject = frame.stack.pop()
-    assert isinstance(names, TupleValue)
-    if not isinstance(cls, PyValue) or not isinstance(cls.obj, type):
+    if not isinstance(cls.opaque, type):
         raise interp.throw(TypeError, "called match pattern must be a class")
     if not instance_checks.is_instance(interp, subject, interp.context.pin(cls)):
         frame.stack.append(NONE)

@@ -9,12 +9,10 @@ from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
 from ..interpreter.frame import PUSHED, Frame, TracedException
 from ..values import (
-    ConstValue,
     ExceptionValue,
     ExcInfoValue,
     Interpreter,
     MethodValue,
-    PyValue,
     TracebackValue,
     TupleValue,
     Value,
@@ -27,9 +25,9 @@ from .handlers import opcode
 def as_exception(interp: Interpreter, value: Value, otherwise: str = "exceptions must derive from BaseException"
                  ) -> ExceptionValue:
     """The instance that `raise value` raises; a TypeError that says `otherwise` for other things."""
-    if isinstance(value, PyValue) and isinstance(value.obj, type) and issubclass(value.obj, BaseException):
+    if isinstance(value.opaque, type) and issubclass(value.obj, BaseException):
         value = interp.call_sync(value, [])
-    if not isinstance(value, ExceptionValue):
+    if not value.is_exception:
         raise interp.throw(TypeError, otherwise)
     return value
 
@@ -37,13 +35,13 @@ def as_exception(interp: Interpreter, value: Value, otherwise: str = "exceptions
 @opcode("RAISE_VARARGS")
 def _raise_varargs(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if ins.arg == 0:
-        if not isinstance(interp.handled, ExceptionValue):
+        if interp.handled is None or not interp.handled.is_exception:
             raise interp.throw(RuntimeError, "No active exception to reraise")
         raise TracedException(interp.handled)
     cause = frame.stack.pop() if ins.arg == 2 else None
     value = as_exception(interp, frame.stack.pop())
     if cause is not None:
-        if not isinstance(cause, ConstValue) or cause.value is not None:
+        if cause.literal is not None:
             cause = as_exception(interp, cause, "exception causes must derive from BaseException")
         value.cause = cause
         value.suppress_context = True
@@ -61,27 +59,24 @@ def _push_exc_info(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("POP_EXCEPT")
 def _pop_except(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    saved = frame.stack.pop()
-    assert isinstance(saved, ExcInfoValue)
+    saved: Any = frame.stack.pop()
     # a generator's handlers are over: what its caller handles now counts again
-    outermost = frame.generator is not None and not any(isinstance(v, ExcInfoValue) for v in frame.stack)
+    outermost = frame.generator is not None and not frame.is_handling()
     interp.handled = frame.generator.outer if outermost else saved.previous  # type: ignore[union-attr]
     interp.context.writes += 1
 
 
 @opcode("RERAISE")
 def _reraise(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    value = frame.stack.pop()
-    assert isinstance(value, ExceptionValue)
-    raise TracedException(value)
+    raise TracedException(frame.stack.pop())
 
 
 @opcode("CHECK_EXC_MATCH")
 def _check_exc_match(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    classes = frame.stack.pop()
+    classes: Any = frame.stack.pop()
     value = frame.stack[-1]
-    kinds = [interp.context.force(v) for v in classes.items] if isinstance(classes, TupleValue) else [classes]
-    if not all(isinstance(k, PyValue) and isinstance(k.obj, type) and issubclass(k.obj, BaseException) for k in kinds):
+    kinds = classes.forced(interp) if classes.base is tuple else [classes]
+    if not all(isinstance(k.opaque, type) and issubclass(k.obj, BaseException) for k in kinds):
         raise interp.throw(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     frame.stack.append(const(any(interp.context.pin(k) in interp.context.mro(value.cls) for k in kinds)))  # type: ignore[arg-type]
 
@@ -127,7 +122,6 @@ def _call_intrinsic_1(interp: Interpreter, frame: Frame, ins: Any) -> None:
     name = ins.arg.name
     value = frame.stack[-1]
     if name == "INTRINSIC_STOPITERATION_ERROR":
-        assert isinstance(value, ExceptionValue)
         frame.stack.pop()
         if issubclass(value.cls, StopIteration):
             value = interp.stop_iteration_error(value)

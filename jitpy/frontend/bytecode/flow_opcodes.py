@@ -8,7 +8,7 @@ from ..interpreter.frame import PUSHED, Frame, TracedException
 from ..models.builtins.generators import delegate_returned, leave_delegate, resume, suspend
 from ..models.builtins.iteration import get_iter, next_value
 from ..models.tensors.assumptions import branch
-from ..values import NONE, ConstValue, ExceptionValue, Exhausted, GeneratorValue, Interpreter, Value
+from ..values import NONE, Exhausted, Interpreter, Value
 from .handlers import DECLARED_BREAKS, opcode
 from .stack_opcodes import constant, push
 
@@ -30,19 +30,15 @@ def _pop_jump_if_false(interp: Interpreter, frame: Frame, ins: Any) -> None:
         frame.ip = ins.target
 
 
-def _is_none(value: Value) -> bool:
-    return isinstance(value, ConstValue) and value.value is None
-
-
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
 def _pop_jump_if_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if _is_none(frame.stack.pop()):
+    if frame.stack.pop().literal is None:
         frame.ip = ins.target
 
 
 @opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
 def _pop_jump_if_not_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if not _is_none(frame.stack.pop()):
+    if frame.stack.pop().literal is not None:
         frame.ip = ins.target
 
 
@@ -81,7 +77,7 @@ def _get_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _for_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
     iterator = frame.stack[-1]
     try:
-        if isinstance(iterator, GeneratorValue):
+        if iterator.is_generator:
             inner = iterator.frame
             resume(interp, iterator)
             inner.finish = _for_end
@@ -149,7 +145,7 @@ def _get_yield_from_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
     sent = frame.stack.pop()
     receiver = frame.stack[-1]
-    if isinstance(receiver, GeneratorValue):
+    if receiver.is_generator:
         inner = receiver.frame
         try:
             resume(interp, receiver, sent)
@@ -159,7 +155,7 @@ def _send(interp: Interpreter, frame: Frame, ins: Any) -> None:
         inner.finish = delegate_returned
         return
     try:
-        if _is_none(sent):
+        if sent.literal is None:
             push(interp, frame, interp.finish_sync(next_value(interp, receiver)))
         else:
 
@@ -181,7 +177,6 @@ def _end_send_opcode(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _cleanup_throw(interp: Interpreter, frame: Frame, ins: Any) -> None:
     """An exception thrown at a `yield from`: StopIteration ends it, anything else goes on."""
     exception = frame.stack[-1]
-    assert isinstance(exception, ExceptionValue)
     if not issubclass(exception.cls, StopIteration):
         raise TracedException(exception)
     del frame.stack[-3:]

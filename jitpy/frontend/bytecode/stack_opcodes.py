@@ -17,11 +17,9 @@ from ..values import (
     UNBOUND,
     CellValue,
     ConstValue,
-    DictValue,
     FunctionValue,
     Interpreter,
     Missing,
-    NullValue,
     SliceValue,
     TupleValue,
     Value,
@@ -90,7 +88,7 @@ def _store(frame: Frame, name: Any, value: Value) -> None:
     """Store a local; inlined comprehensions (3.12) also put back cells, and NULL for unbound."""
     if isinstance(name, (CellVar, FreeVar)):
         name = name.name
-    if isinstance(value, NullValue):
+    if value is NULL:
         frame.locals.pop(name, None)
         frame.cells.pop(name, None)
     elif isinstance(value, CellValue) and name in (*frame.code.co_cellvars, *frame.code.co_freevars):
@@ -335,9 +333,7 @@ def _unary_not(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("TO_BOOL")
 def _to_bool(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    from ..values import ScalarValue, TensorValue
-
-    if isinstance(frame.stack[-1], (ScalarValue, TensorValue)):
+    if frame.stack[-1].scalar is not None or frame.stack[-1].tensor is not None:
         return  # the jump that follows breaks the graph
     frame.stack.append(const(interp.truth(frame.stack.pop())))
 
@@ -352,10 +348,8 @@ def _compare_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
     name = ins.arg.name
     result = interp.compare(_COMPARE_SYMBOLS[name.removesuffix("_CAST")], a, b)
     if name.endswith("_CAST"):
-        from ..values import ScalarValue, TensorValue
-
         result = interp.finish_sync(result)
-        if not isinstance(result, (ScalarValue, TensorValue)):
+        if result.scalar is None and result.tensor is None:
             result = const(interp.truth(result))
     push(interp, frame, result)
 
@@ -415,12 +409,11 @@ def _store_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
 @opcode("MAKE_FUNCTION")
 def _make_function(interp: Interpreter, frame: Frame, ins: Any) -> None:
     code = frame.stack.pop()
-    assert isinstance(code, ConstValue)
     flags = int(ins.arg or 0)
     made = FunctionValue(code.value, frame.globals.real_dict, name=code.value.co_name, qualname=code.value.co_qualname,
                          defaults=[], kwdefaults={})
     module = interp.context.dict_get(frame.globals, "__name__")
-    made.module = module.value if isinstance(module, ConstValue) else None
+    made.module = module.value if module is not None and module.is_constant else None
     for flag in (8, 4, 2, 1):
         if flags & flag:
             _set_function_part(interp, made, flag, frame.stack.pop())
@@ -430,22 +423,18 @@ def _make_function(interp: Interpreter, frame: Frame, ins: Any) -> None:
 @opcode("SET_FUNCTION_ATTRIBUTE")
 def _set_function_attribute(interp: Interpreter, frame: Frame, ins: Any) -> None:
     made = frame.stack.pop()
-    assert isinstance(made, FunctionValue)
     _set_function_part(interp, made, int(ins.arg), frame.stack.pop())
     frame.stack.append(made)
 
 
-def _set_function_part(interp: Interpreter, made: FunctionValue, flag: int, value: Value) -> None:
+def _set_function_part(interp: Interpreter, made: FunctionValue, flag: int, value: Any) -> None:
     if flag == 8:
-        assert isinstance(value, TupleValue)
         made.closure = list(value.items)
     elif flag == 4:
         made.annotations = value
     elif flag == 2:
-        assert isinstance(value, DictValue)
-        made.kwdefaults = {k: v for k, v in interp.context.dict_items(value)}
+        made.kwdefaults = dict(interp.context.dict_items(value))
     else:
-        assert isinstance(value, TupleValue)
         made.defaults = [interp.context.force(v) for v in value.items]
 
 
@@ -460,15 +449,14 @@ def _import_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
     fromlist = frame.stack[-1]
     level = frame.stack[-2]
-    assert isinstance(level, ConstValue)
     name = ins.arg
     if level.value:
         package = interp.context.dict_get(frame.globals, "__package__")
-        if not isinstance(package, ConstValue) or not package.value:
+        if package is None or not package.is_constant or not package.value:
             raise GraphBreak("import", name)
         base = package.value.rsplit(".", level.value - 1)[0]
         name = f"{base}.{name}" if name else base
-    wants_top = isinstance(fromlist, ConstValue) and fromlist.value is None
+    wants_top = fromlist.literal is None
     module = interp.context.imported(name)
     if module is not None and wants_top:
         module = interp.context.imported(name.partition(".")[0])

@@ -12,6 +12,7 @@ from typing import Any
 
 from jitpy.ir import Dim, Graph, Node, Op, ScalarSpec
 from jitpy.ir.sizes import SCALAR_LIMIT, floordiv, mod, python_text, simplify
+from jitpy.ir.trees import tree_map
 
 from ...ir.algebra import sympy
 from .known_numbers import Known, pin
@@ -34,18 +35,13 @@ _RELATIONS: dict[Any, str] = {
 
 def as_sizes(builder: GraphBuilder, value: Any) -> Any:
     """Nested arguments with every int that the graph computes replaced by its size expression."""
-    kind = type(value)
-    if kind is TracedScalar:
-        if value.kind is not int:
-            return value
-        return size_of(builder, value) if value.known is None else pin(builder, value, f"a size, {builder.loc}")
-    if kind is tuple or kind is list:
-        return kind([as_sizes(builder, v) for v in value])
-    if kind is dict:
-        return {k: as_sizes(builder, v) for k, v in value.items()}
-    if kind is slice:
-        return slice(*(as_sizes(builder, v) for v in (value.start, value.stop, value.step)))
-    return value
+
+    def leaf(number: Any) -> Any:
+        if type(number) is not TracedScalar or number.kind is not int:
+            return number
+        return size_of(builder, number) if number.known is None else pin(builder, number, f"a size, {builder.loc}")
+
+    return tree_map(leaf, value)
 
 
 def has_computed_int(value: Any) -> bool:

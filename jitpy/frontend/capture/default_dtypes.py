@@ -6,13 +6,14 @@ call whose result depends on the default dtype is recorded in a form that names 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from jitpy.ir import Node, ScalarSpec, Spec, TensorSpec
 from jitpy.ir import ops as table
+from jitpy.ir.ops.promotion import is_differentiable
+from jitpy.ir.trees import tree_leaves
 
 from .traced import GraphBuilder, Uncapturable
 
@@ -24,9 +25,9 @@ def name_dtype(
     builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call in the form that does not depend on the default dtype."""
-    values = list(_flat((args, kwargs)))
+    values = list(tree_leaves((args, kwargs)))
     tensors = [v for v in values if type(v) is Node and type(v.spec) is TensorSpec]
-    if any(type(v) is torch.dtype for v in values) or any(_is_inexact(t.tensor.dtype) for t in tensors):
+    if any(type(v) is torch.dtype for v in values) or any(is_differentiable(t.tensor.dtype) for t in tensors):
         return args, kwargs
     if not isinstance(overload, torch._ops.OpOverload):
         if builder.op(overload).kind == "host" or builder.op(overload).is_random:
@@ -41,9 +42,9 @@ def name_dtype(
         if result is None or all(a.name != "dtype" for a in overload._schema.arguments):
             raise _refusal(overload)
         return args, {**kwargs, "dtype": result}
-    if not any(map(_is_inexact_number, values)) and (result is None or not _is_inexact(result)):
+    if not any(map(_is_inexact_number, values)) and (result is None or not is_differentiable(result)):
         return args, kwargs
-    promotes = result is not None and _is_inexact(result) or overload.overloadpacket.__name__ in _COMPARISONS
+    promotes = result is not None and is_differentiable(result) or overload.overloadpacket.__name__ in _COMPARISONS
     is_simple = builder.op(overload).kind == "pointwise" and len(tensors) == sum(type(a) is Node for a in args)
     if not promotes or not is_simple or any(map(_is_inexact_number, kwargs.values())) or \
             overload.overloadpacket is _aten.where:
@@ -59,18 +60,6 @@ def _converted(builder: GraphBuilder, arg: Any) -> Any:
 
 def _refusal(overload: Any) -> Uncapturable:
     return Uncapturable("unsupported_op", f"{overload} in the default dtype that the program has set")
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _flat(item)
-    else:
-        yield value
-
-
-def _is_inexact(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
 
 
 def _is_inexact_number(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Dim, SizeEnv, SizeUnknown
-from jitpy.ir.ops.oracle import ANSWERS, keep
+from jitpy.ir.ops.oracle import ANSWERS, META, fake_tensor, filled, keep
 from jitpy.ir.ops.quiet import without_compiler_import
 from jitpy.ir.ops.registered import fake_of
 
@@ -29,6 +29,7 @@ from .fake_tensors import (
 )
 from .inputs import shows_leaf
 from .overlap import may_overlap
+from .schemas import is_user_op
 from .traced import (
     DECLINED,
     GraphBuilder,
@@ -260,7 +261,7 @@ def _translate(builder: GraphBuilder, error: Exception, fn: Any, args: Any, kwar
     (or not: what is wrong with zeros as lengths says nothing about others)."""
     name = getattr(fn, "__name__", str(fn))
     # the kernel of an operator of the program's may have effects: it only runs where the program runs it
-    other = None if _is_programs_own(fn) else _error_on(0, builder, fn, args, kwargs)
+    other = None if is_user_op(fn) else _error_on(0, builder, fn, args, kwargs)
     if type(other) is type(error) and not may_overlap(builder, tensors_in((args, kwargs))):
         again = _error_on(1, builder, fn, args, kwargs)
         if type(again) is type(other) and str(again) == str(other):
@@ -271,11 +272,6 @@ def _translate(builder: GraphBuilder, error: Exception, fn: Any, args: Any, kwar
     if "its data is not allocated yet" in text:  # the fake tensors' data
         return Uncapturable("unsupported_op", f"{name} reads the values of its arguments on the host")
     return Uncapturable(reason, f"{name}: {type(error).__name__}: {text}")
-
-
-def _is_programs_own(fn: Any) -> bool:
-    return isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(fn).startswith(
-        ("aten.", "prims.", "prim."))
 
 
 #: Bytes of fakes that are materialised to find eager's own error.
@@ -292,16 +288,13 @@ def _error_on(number: int, builder: GraphBuilder, fn: Any, args: Any, kwargs: An
         kind = type(value)
         if kind is TracedTensor:
             if id(value) not in made:
-                spec = value.spec
-                shape, stride = builder.sizes.hints(spec.shape), builder.sizes.hints(spec.stride)
-                tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
-                size += tensor.untyped_storage().nbytes()
+                spec, sizes = value.spec, builder.sizes
+                plain_spec = spec.with_(shape=sizes.hints(spec.shape), stride=sizes.hints(spec.stride), offset=0,
+                                        requires_grad=False)
+                size += fake_tensor(plain_spec, META).untyped_storage().nbytes()
                 if size > _ZEROS_LIMIT or spec.device.type != "cpu":
                     raise MemoryError
-                tensor = torch.empty_strided(shape, stride, dtype=spec.dtype)
-                tensor.untyped_storage().fill_(0)
-                if number:
-                    tensor.fill_(number)
+                tensor = filled(plain_spec, number)
                 # errors tell views from others, leaves from what has a history, and views of either
                 history = spec.requires_grad and builder.speculation.has_history(value)
                 with torch.enable_grad():
@@ -409,16 +402,5 @@ def replay(builder: GraphBuilder, template: Template, tensors: list[TracedTensor
             result: Any = builder.record(_aten.clone.default, args, kwargs, spec)
         else:
             result = builder.record(overload, args, kwargs, spec)
-        flat = flatten(result)
-        for number, payload in zip(record.results, flat, strict=True):
-            values[number] = payload
+        values.update(zip(record.results, tensors_in(result), strict=True))
     return substitute(template.result)
-
-
-def flatten(value: Any) -> list[Any]:
-    """The tensors among an ATen call's results."""
-    if isinstance(value, TracedTensor):
-        return [value]
-    if isinstance(value, (tuple, list)):
-        return [t for v in value for t in flatten(v)]
-    return []

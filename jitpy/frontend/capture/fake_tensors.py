@@ -22,11 +22,13 @@ from jitpy.ir import Dim, NotCovered, ScalarSpec, SizeEnv, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.interrupts import CaptureMode
 from jitpy.ir.ops import symbolic
+from jitpy.ir.ops.oracle import filled
 from jitpy.ir.ops.registered import fake_of
 from jitpy.ir.sizes import simplify
+from jitpy.ir.trees import tree_leaves, tree_map
 
 from .schemas import SchemaFacts, has_size_rule, names_sizes, schema_facts
-from .traced import Uncapturable
+from .traced import StructPayload, Uncapturable
 
 _META = torch.device("meta")
 _aten = torch.ops.aten
@@ -231,7 +233,7 @@ class Tape(CaptureMode):
             if self.env is None:
                 raise SizesByData
             self.template.names_sizes = True
-        args, kwargs = _lift(args), _lift(kwargs)
+        args, kwargs = tree_map(_lift, (args, kwargs))
         record = Record(facts, self._refer(args), self._refer(kwargs), (), None, unsafe)
         if facts.mutated:
             record.spec = _spec(_functional_spec(facts, args, kwargs))
@@ -260,21 +262,18 @@ class Tape(CaptureMode):
 
     def _refer(self, value: Any) -> Any:
         """`value` with its tensors replaced by references."""
-        if isinstance(value, FakeTensor):
-            number = self.numbers.get(id(value))
-            if number is None:
-                constant = getattr(value, "constant", None)
-                if constant is None:
-                    raise Uncapturable("unsupported_op", "a tensor appeared that no recorded operation made")
-                return Constant(constant)
+        return tree_map(self._leaf, value)
+
+    def _leaf(self, value: Any) -> Any:
+        if not isinstance(value, FakeTensor):
+            return plain(value)
+        number = self.numbers.get(id(value))
+        if number is not None:
             return Ref(number)
-        if isinstance(value, (tuple, list)):
-            return (
-                type(value)(map(self._refer, value)) if type(value) in (tuple, list) else tuple(map(self._refer, value))
-            )
-        if isinstance(value, dict):
-            return {k: self._refer(v) for k, v in value.items()}
-        return plain(value)
+        constant = getattr(value, "constant", None)
+        if constant is None:
+            raise Uncapturable("unsupported_op", "a tensor appeared that no recorded operation made")
+        return Constant(constant)
 
     def writes_to(self, tensor: torch.Tensor) -> bool:
         """Whether a recorded call wrote to a tensor, itself or through a view."""
@@ -286,10 +285,8 @@ class Tape(CaptureMode):
                 if isinstance(record.args[0], Ref) and record.args[0].index in aliases:
                     aliases.update(record.results)
                 continue
-            written: set[int] = set()
-            for name in facts.mutated:
-                _collect(facts.argument(name, record.args, record.kwargs), written)
-            if not written.isdisjoint(aliases):
+            written = [facts.argument(name, record.args, record.kwargs) for name in facts.mutated]
+            if not aliases.isdisjoint(_references(written)):
                 return True
         return False
 
@@ -305,14 +302,13 @@ class Tape(CaptureMode):
                 record.spec = (
                     *_with_grad(record.spec[:fresh], own, self.values, self.resolved), *record.spec[fresh:])
         template.result = refer_result(result)
-        needed: set[int] = set()
-        _collect(template.result, needed)
+        needed = set(_references(template.result))
         kept: list[Record] = []
         for record in reversed(template.records):
             facts = record.facts
             if facts.mutated or facts.is_random or not facts.returns or not needed.isdisjoint(record.results):
                 kept.append(record)
-                _collect((record.args, record.kwargs), needed)
+                needed.update(_references((record.args, record.kwargs)))
         template.records = kept[::-1]
         self._own_memory(template)
         self._skip_detach(template)
@@ -327,9 +323,7 @@ class Tape(CaptureMode):
         makers = {number: record for record in template.records for number in record.results}
         readers: dict[int, int] = {}
         for tree in (template.result, *((record.args, record.kwargs) for record in template.records)):
-            found: set[int] = set()
-            _collect(tree, found)
-            for number in found:
+            for number in set(_references(tree)):
                 readers[number] = readers.get(number, 0) + 1
         for record in unsafe:
             source = record.args[0].index
@@ -369,40 +363,26 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _collect(value: Any, into: set[int]) -> None:
-    if isinstance(value, Ref):
-        into.add(value.index)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            _collect(item, into)
-    elif isinstance(value, dict):
-        for item in value.values():
-            _collect(item, into)
-    elif hasattr(value, "items") and isinstance(value.items, tuple):
-        _collect(value.items, into)
+def _references(tree: Any) -> Iterator[int]:
+    """The numbers of the values that part of a template refers to."""
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Ref):
+            yield leaf.index
+        elif isinstance(leaf, StructPayload):
+            yield from _references(leaf.items)
 
 
 def _lift(value: Any) -> Any:
-    """Real tensors that torch made from Python data become fake tensors that remember them."""
-    if isinstance(value, FakeTensor):
+    """A real tensor that torch made from Python data becomes a fake tensor that remembers it."""
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         return value
-    if isinstance(value, torch.Tensor):
-        fake = FakeTensor(value.detach().to(_META), value.device)
-        fake.constant = value.detach().clone()
-        return fake
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(_lift, value)) if type(value) in (tuple, list) else tuple(map(_lift, value))
-    if isinstance(value, dict):
-        return {k: _lift(v) for k, v in value.items()}
-    return value
+    fake = FakeTensor(value.detach().to(_META), value.device)
+    fake.constant = value.detach().clone()
+    return fake
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (tuple, list)):
-        return [t for v in value for t in tensors_of(v)]
-    return []
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _functional_spec(facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -444,8 +424,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
         return found
     fakes: dict[int, FakeTensor] = {}
     device = _result_device(args, kwargs)
-    meta_args = _unwrap(args, fakes)
-    meta_kwargs = {k: _unwrap(v, fakes) for k, v in kwargs.items()}
+    meta_args, meta_kwargs = tree_map(lambda leaf: _unwrap(leaf, fakes), (args, kwargs))
     if "device" in meta_kwargs or not fakes and any(a.name == "device" for a in func._schema.arguments):
         meta_kwargs["device"] = _META
     fake = fake_of(func)
@@ -464,7 +443,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
         result = _run_on_zeros(func, meta_args, kwargs, error)
     if context.has_named and named is not None:
         named()
-    return _wrap(result, fakes, device)
+    return tree_map(lambda leaf: _wrap(leaf, fakes, device), result)
 
 
 _NO_RULE = object()
@@ -487,7 +466,7 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
            for t in tensors_of((args, tuple(kwargs.values())))):
         return _NO_RULE  # only a real view op knows about pending conjugations
     try:
-        spec = table.infer(table.get(func), env, _specs(args), {k: _specs(v) for k, v in kwargs.items()})
+        spec = table.infer(table.get(func), env, *tree_map(_argument, (args, kwargs)))
     except NotCovered:
         return _NO_RULE
     # what kind of number it is says nothing of its value
@@ -498,13 +477,9 @@ def _has_number(spec: Any) -> bool:
     return any(map(_has_number, spec)) if isinstance(spec, tuple) else isinstance(spec, ScalarSpec)
 
 
-def _specs(value: Any) -> Any:
-    """Arguments as the op table takes them."""
-    if isinstance(value, torch.Tensor):
-        return _spec(value)
-    if isinstance(value, (tuple, list)):
-        return [_specs(v) for v in value] if type(value) is list else tuple(_specs(v) for v in value)
-    return plain(value)
+def _argument(value: Any) -> Any:
+    """Part of an argument as the op table takes it."""
+    return _spec(value) if isinstance(value, torch.Tensor) else plain(value)
 
 
 def _fakes_of(spec: Any, env: SizeEnv) -> Any:
@@ -515,45 +490,28 @@ def _fakes_of(spec: Any, env: SizeEnv) -> Any:
 
 def _environment(tree: Any) -> SizeEnv | None:
     """The size environment of the symbols among an op's arguments, None if all sizes are plain."""
-    if isinstance(tree, torch.Tensor):
-        return _environment((*tree.shape, *tree.stride()))
-    if isinstance(tree, (tuple, list)):
-        for item in tree:
-            found = _environment(item)
-            if found is not None:
-                return found
-        return None
-    return tree.node.env if isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool)) else None
+    for leaf in tree_leaves(tree):
+        for size in (*leaf.shape, *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,):
+            if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                return size.node.env
+    return None
 
 
 def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
     """For ops without a meta kernel: the metadata of what the real kernel makes of zeros."""
-    size = 0
-
-    def convert(value: Any) -> Any:
-        nonlocal size
-        if isinstance(value, FakeTensor):
-            value = value.meta
-        if isinstance(value, torch.Tensor):
-            size += value.untyped_storage().nbytes()
-            if size > _REAL_LIMIT or not isinstance(size, int):
-                raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
-            result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-            result.untyped_storage().fill_(0)
-            return result
-        if isinstance(value, (tuple, list)):
-            return [convert(v) for v in value]
-        return value
-
-    if schema_facts(func).mutated or schema_facts(func).is_random or func.namespace not in ("aten", "prims"):
+    facts = schema_facts(func)
+    specs = [_spec(tensor) for tensor in tensors_of((args, kwargs))]
+    if facts.mutated or facts.is_random or func.namespace not in ("aten", "prims") or not all(
+            spec.is_static for spec in specs) or sum(spec.numel * spec.dtype.itemsize for spec in specs) > _REAL_LIMIT:
         raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
+    args, kwargs = tree_map(lambda leaf: filled(_spec(leaf), 0) if isinstance(leaf, torch.Tensor) else leaf,
+                            (args, kwargs))
     try:
-        results = func(*(convert(a) for a in args), **{k: convert(v) for k, v in kwargs.items()})
+        results = func(*args, **kwargs)
     except NotImplementedError as second:
         raise Uncapturable("unsupported_op", f"{func} has no shape rule: {second}") from second
-    for result in results if isinstance(results, (tuple, list)) else (results,):
-        if isinstance(result, (bool, int, float, complex)):
-            raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
+    if any(isinstance(result, (bool, int, float, complex)) for result in tree_leaves(results)):
+        raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
     return results
 
 
@@ -572,34 +530,20 @@ def _unwrap(value: Any, fakes: dict[int, FakeTensor]) -> Any:
     if isinstance(value, FakeTensor):
         fakes[id(value.meta)] = value
         return value.meta
-    if isinstance(value, (tuple, list)):
-        return (
-            type(value)(_unwrap(v, fakes) for v in value)
-            if type(value) in (tuple, list)
-            else tuple(_unwrap(v, fakes) for v in value)
-        )
-    if isinstance(value, torch.Generator):
-        return None
-    return value
+    return None if isinstance(value, torch.Generator) else value
 
 
 def _wrap(value: Any, fakes: dict[int, FakeTensor], device: torch.device) -> Any:
-    if isinstance(value, torch.Tensor):
-        known = fakes.get(id(value))
-        if known is not None:
-            return known
-        if value.is_nested or value.layout is not torch.strided or value.is_quantized:
-            raise Uncapturable("unsupported_tensor", f"a result with layout {value.layout}")
-        fake = FakeTensor(value, device)
-        set_lazy_bits(fake, value.is_conj(), value.is_neg())
-        return fake
-    if isinstance(value, (tuple, list)):
-        return (
-            type(value)(_wrap(v, fakes, device) for v in value)
-            if type(value) in (tuple, list)
-            else tuple(_wrap(v, fakes, device) for v in value)
-        )
-    return value
+    if not isinstance(value, torch.Tensor):
+        return value
+    known = fakes.get(id(value))
+    if known is not None:
+        return known
+    if value.is_nested or value.layout is not torch.strided or value.is_quantized:
+        raise Uncapturable("unsupported_tensor", f"a result with layout {value.layout}")
+    fake = FakeTensor(value, device)
+    set_lazy_bits(fake, value.is_conj(), value.is_neg())
+    return fake
 
 
 def _spec(value: Any) -> Any:

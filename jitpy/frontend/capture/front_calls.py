@@ -21,7 +21,7 @@ from jitpy.ir import Node, Op, ScalarSpec
 from ...ir.failures import cannot_raise
 from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import CallSource
-from ..values import ConstValue, ListValue, PyValue, RangeValue, ScalarValue, SymValue, TupleValue, Value
+from ..values import UNKNOWN, ScalarValue, Value, tree_map
 from .traced import GraphBuilder, GraphInput, TracedScalar
 
 if TYPE_CHECKING:
@@ -156,60 +156,29 @@ def function_of(node: Any) -> Callable[..., Any] | None:
 
 def is_loadable(interp: Interpreter, value: Value) -> bool:
     """Whether a value can be had in front of the graph, as it is now."""
-    if isinstance(value, ConstValue):
-        return True
-    if isinstance(value, SymValue):
+    items = value.listed(interp) if value.cls in (tuple, list) else None
+    if items is not None:
+        return all(is_loadable(interp, item) for item in items)
+    if value.expr is not None:
         return not interp.context.sizes.is_unbacked(value.expr)
-    if isinstance(value, ScalarValue):
-        known = value.traced.known
-        return known is not None and value.source is not None or is_in_front(value.traced.node)
-    if isinstance(value, PyValue):
-        return value.source is not None
-    if isinstance(value, RangeValue):
-        return is_constant(interp, value)
-    if isinstance(value, (TupleValue, ListValue)) and value.cls in (tuple, list):
-        return all(is_loadable(interp, interp.context.force(item)) for item in value.items)
-    return False
+    if value.scalar is not None:
+        return value.scalar.known is not None and value.source is not None or is_in_front(value.scalar.node)
+    return value.is_fixed(interp) or value.opaque is not UNKNOWN and value.source is not None
 
 
 def frozen(interp: Interpreter, value: Value) -> Value:
     """The value with lists as they are now."""
-    if isinstance(value, ListValue):
-        return ListValue([frozen(interp, interp.context.force(item)) for item in value.items])
-    if isinstance(value, TupleValue):
-        return TupleValue([frozen(interp, interp.context.force(item)) for item in value.items])
-    return value
+    return tree_map(interp, lambda leaf: leaf, value)
 
 
 def example(interp: Interpreter, value: Value) -> Any:
     """An example of an argument, for the question of a call's result."""
-    if isinstance(value, ConstValue):
-        return value.value
-    if isinstance(value, SymValue):
-        return interp.context.sizes.hint(value.expr)
-    if isinstance(value, ScalarValue):
-        if value.traced.known is not None:
-            return value.traced.known.value
-        return 1 if value.cls is int else value.cls(0.5)
-    if isinstance(value, (TupleValue, ListValue)):
-        return value.cls(example(interp, interp.context.force(item)) for item in value.items)
-    if isinstance(value, RangeValue):
-        return range(*(example(interp, bound) for bound in _bounds(value)))
-    assert isinstance(value, PyValue)
-    return value.obj
-
-
-def is_constant(interp: Interpreter, value: Value) -> bool:
-    """Whether a value is the same at each call."""
-    if isinstance(value, (TupleValue, ListValue)):
-        return all(is_constant(interp, interp.context.force(item)) for item in value.items)
-    if isinstance(value, RangeValue):
-        return all(isinstance(bound, ConstValue) for bound in _bounds(value))
-    return isinstance(value, ConstValue)
-
-
-def _bounds(value: RangeValue) -> tuple[Value, Value, Value]:
-    return value.start, value.stop, value.step
+    if value.scalar is not None:
+        known = value.scalar.known
+        return value.cls(1 if value.cls is int else 0.5) if known is None else known.value
+    if value.opaque is not UNKNOWN:
+        return value.opaque
+    return value.numpy_fake(interp, lambda item: example(interp, item))
 
 
 def make(interp: Interpreter, call: FrontCall) -> None:

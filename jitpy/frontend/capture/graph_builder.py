@@ -28,6 +28,7 @@ from jitpy.ir import (
 )
 from jitpy.ir import ops as table
 from jitpy.ir.ops.views import PARTS, with_first_position
+from jitpy.ir.trees import tree_leaves
 
 from ...ir.algebra import sympy
 from ..guards.guard_set import GuardSet
@@ -392,20 +393,14 @@ class TracedGraphBuilder:
     def _specialize(self, payload: Any, why: str) -> None:
         """Fix every size in what a call was given, and which tensors are leaves: it raises for these, and who knows for
         which others."""
-        if isinstance(payload, TracedTensor):
-            entry = None if payload.storage.input is None else self.inputs[payload.storage.input]
-            if entry is not None and entry.value.requires_grad:
-                guard_history(self, entry, why)
-            self._specialize((payload.spec.shape, payload.spec.stride, payload.spec.offset), why)
-        elif isinstance(payload, sympy.Basic):
-            self.sizes.specialize(payload, why)
-        elif isinstance(payload, (tuple, list)):
-            for item in payload:
-                self._specialize(item, why)
-        elif isinstance(payload, dict):
-            self._specialize(list(payload.values()), why)
-        elif isinstance(payload, slice):
-            self._specialize((payload.start, payload.stop, payload.step), why)
+        for leaf in tree_leaves(payload):
+            if isinstance(leaf, TracedTensor):
+                entry = None if leaf.storage.input is None else self.inputs[leaf.storage.input]
+                if entry is not None and entry.value.requires_grad:
+                    guard_history(self, entry, why)
+                self._specialize((leaf.spec.shape, leaf.spec.stride, leaf.spec.offset), why)
+            elif isinstance(leaf, sympy.Basic):
+                self.sizes.specialize(leaf, why)
 
     def attribute(self, tensor: TracedTensor, name: str) -> Any:
         """The payload of `tensor.<name>` for attributes that are no methods."""

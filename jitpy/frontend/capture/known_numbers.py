@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jitpy.ir import Node, ScalarSpec
+from jitpy.ir.trees import tree_map
 
 from ...ir.algebra import sympy
 from ..guards.guard_set import NumberFact
@@ -185,17 +186,12 @@ def pinned_arguments(builder: GraphBuilder, args: Any, what: str) -> Any | None:
 
     def visit(value: Any) -> Any:
         nonlocal found
-        kind = type(value)
-        if kind is TracedScalar and value.known is not None:
-            found = True
-            return pin(builder, value, what)
-        if kind is tuple or kind is list:
-            return kind([visit(v) for v in value])
-        if kind is dict:
-            return {k: visit(v) for k, v in value.items()}
-        return value
+        if type(value) is not TracedScalar or value.known is None:
+            return value
+        found = True
+        return pin(builder, value, what)
 
-    result = visit(args)
+    result = tree_map(visit, args)
     return result if found else None
 
 

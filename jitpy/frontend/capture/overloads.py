@@ -18,6 +18,7 @@ import torch
 from jitpy.ir import SizeEnv
 from jitpy.ir.interrupts import CaptureMode
 from jitpy.ir.ops.oracle import SAMPLES
+from jitpy.ir.trees import tree_map
 
 from ...ir.algebra import sympy
 from .fake_tensors import FakeTensor, make_fake
@@ -327,7 +328,7 @@ def ask_torch(
     env: SizeEnv, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[OpOverload, Any, Any] | None:
     """The first ATen call of `fn`, composite ops included, with payloads in place of tensors. None if there is none."""
-    fakes: dict[int, tuple[FakeTensor, TracedTensor]] = {}
+    fakes: dict[int, FakeTensor] = {}
     owners: dict[int, TracedTensor] = {}
 
     def convert(value: Any) -> Any:
@@ -337,33 +338,23 @@ def ask_torch(
                 static = spec.with_(
                     shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0, requires_grad=False
                 )
-                fakes[id(value)] = make_fake(static, True), value
-                owners[id(fakes[id(value)][0])] = value
-            return fakes[id(value)][0]
+                fakes[id(value)] = make_fake(static, True)
+                owners[id(fakes[id(value)])] = value
+            return fakes[id(value)]
         if type(value) is TracedScalar:
             return SAMPLES[value.kind]
-        if isinstance(value, sympy.Basic):
-            return env.hint(value)
-        if type(value) in (tuple, list):
-            return type(value)(map(convert, value))
-        return value
+        return env.hint(value) if isinstance(value, sympy.Basic) else value
 
-    def back(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return owners[id(value)]
-        if isinstance(value, (tuple, list)):
-            return type(value)(map(back, value))
-        return value
-
-    call_args, call_kwargs = [convert(a) for a in args], {k: convert(v) for k, v in kwargs.items()}
+    call_args, call_kwargs = tree_map(convert, (args, kwargs))
     try:
         # In inference mode composite ops arrive whole.
         with torch.inference_mode(), _Probe():
             fn(*call_args, **call_kwargs)
     except _FirstCall as first:
-        overload, found_args, found_kwargs = first.call
+        overload, *given = first.call
         try:
-            return overload, back(found_args), {k: back(v) for k, v in found_kwargs.items()}
+            found = tree_map(lambda leaf: owners[id(leaf)] if isinstance(leaf, torch.Tensor) else leaf, tuple(given))
+            return overload, *found
         except KeyError:
             return None
     except Exception:

@@ -164,3 +164,10 @@ def names_sizes(overload: OpOverload, args: tuple[Any, ...]) -> bool:
     """Whether the rule of an op makes a symbol for a size of its result."""
     facet = table.get(overload).sizes_by_data
     return facet if isinstance(facet, bool) else facet(args)
+
+
+def is_user_op(fn: Any) -> bool:
+    """Whether this is an operator whose kernel is not torch's own: it may raise anything."""
+    return isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(fn).startswith(
+        ("aten.", "prims.", "prim.")
+    )

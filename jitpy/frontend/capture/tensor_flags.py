@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from jitpy.ir import INPUT, Node
+from jitpy.ir.trees import tree_leaves
 
 from ..guards.observations import MANY
 from .traced import TracedScalar
@@ -82,9 +83,8 @@ def _answer(interp: Interpreter, scalar: TracedScalar, kind: type[int]) -> int |
 
 
 def _is_computed(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(map(_is_computed, value))
-    return not (value is None or isinstance(value, (bool, int, float, torch.dtype, torch.device, torch.layout)))
+    plain = (bool, int, float, type(None), torch.dtype, torch.device, torch.layout)
+    return not all(isinstance(leaf, plain) for leaf in tree_leaves(value))
 
 
 __all__ = ["count_of", "truth_of_flag"]

@@ -249,6 +249,22 @@ def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str, d
     return args[index] if len(args) > index else kwargs.get(name, default)
 
 
+#: functions that read modes, and what each reads
+_READS: dict[Any, Callable[[TorchState], Any]] = {
+    torch.is_inference_mode_enabled: lambda state: state.inference_mode,
+    torch.get_default_dtype: lambda state: state.default_dtype,
+    torch.is_autocast_cpu_enabled: lambda state: state.autocast["cpu"].enabled,
+    torch.get_autocast_cpu_dtype: lambda state: state.autocast["cpu"].dtype,
+    torch.get_autocast_gpu_dtype: lambda state: state.autocast["cuda"].dtype,
+    torch.is_autocast_cache_enabled: lambda state: state.autocast_cache_enabled,
+    torch.are_deterministic_algorithms_enabled: lambda state: state.deterministic,
+    # the program's own: under others nothing is captured
+    torch._C._are_functorch_transforms_active: lambda state: state.transforms > 0,
+}
+torch_state_functions.update(
+    (function, lambda builder, args, kwargs, read=read: read(builder.state)) for function, read in _READS.items())
+
+
 @_handles(torch.is_grad_enabled)
 def _is_grad_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
     builder.state.grad_questions += 1
@@ -263,16 +279,6 @@ def _set_grad_enabled(builder: Any, args: Any, kwargs: Any) -> None:
     if enabled and builder.state.inference_mode:
         raise Uncapturable("unsupported_call", "grad mode on in inference mode: what that makes has no history")
     builder.state.set("grad_enabled", enabled)
-
-
-@_handles(torch.is_inference_mode_enabled)
-def _is_inference_mode(builder: Any, args: Any, kwargs: Any) -> bool:
-    return builder.state.inference_mode
-
-
-@_handles(torch.get_default_dtype)
-def _get_default_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
-    return builder.state.default_dtype
 
 
 @_handles(torch.is_autocast_enabled)
@@ -296,24 +302,9 @@ class _Autocasts:
         return bool(torch.is_autocast_enabled(self.kind)) == self.enabled
 
 
-@_handles(torch.is_autocast_cpu_enabled)
-def _is_autocast_cpu_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
-    return builder.state.autocast["cpu"].enabled
-
-
 @_handles(torch.get_autocast_dtype)
 def _get_autocast_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
     return builder.state.autocast[_autocast_device(_arg(args, kwargs, 0, "device_type"))].dtype
-
-
-@_handles(torch.get_autocast_gpu_dtype)
-def _get_autocast_gpu_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
-    return builder.state.autocast["cuda"].dtype
-
-
-@_handles(torch.get_autocast_cpu_dtype)
-def _get_autocast_cpu_dtype(builder: Any, args: Any, kwargs: Any) -> torch.dtype:
-    return builder.state.autocast["cpu"].dtype
 
 
 def _autocast_device(kind: Any) -> str:
@@ -339,11 +330,6 @@ def _set_autocast_enabled(builder: Any, args: Any, kwargs: Any) -> None:
 @_handles(torch.set_autocast_dtype)
 def _set_autocast_dtype(builder: Any, args: Any, kwargs: Any) -> None:
     _change_autocast(builder, _arg(args, kwargs, 0, "device_type"), dtype=_arg(args, kwargs, 1, "dtype"))
-
-
-@_handles(torch.is_autocast_cache_enabled)
-def _is_autocast_cache_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
-    return builder.state.autocast_cache_enabled
 
 
 @_handles(torch.set_autocast_cache_enabled)
@@ -474,11 +460,6 @@ def _set_default_dtype(builder: Any, args: Any, kwargs: Any) -> None:
     builder.state.set("default_dtype", dtype)
 
 
-@_handles(torch.are_deterministic_algorithms_enabled)
-def _deterministic(builder: Any, args: Any, kwargs: Any) -> bool:
-    return builder.state.deterministic
-
-
 def _of_process(*functions: Any) -> None:
     """Questions about the machine and the build, whose answers do not change while a process runs."""
     for function in functions:
@@ -486,14 +467,9 @@ def _of_process(*functions: Any) -> None:
 
 
 _of_process(
-    torch._C._get_privateuse1_backend_name,
-    torch._C._is_autocast_available,
-    torch.amp.is_autocast_available,
-    torch.cuda.is_available,
-    torch.cuda.device_count,
-    torch.cuda.is_bf16_supported,
-    torch.accelerator.current_accelerator,
-    torch.cuda.amp.common.amp_definitely_not_available,
+    torch._C._get_privateuse1_backend_name, torch._C._is_autocast_available, torch.amp.is_autocast_available,
+    torch.cuda.is_available, torch.cuda.device_count, torch.cuda.is_bf16_supported,
+    torch.accelerator.current_accelerator, torch.cuda.amp.common.amp_definitely_not_available,
 )
 
 
@@ -523,20 +499,11 @@ def _of_settings(*questions: Callable[[], Any]) -> None:
 
 
 _of_settings(
-    torch.get_num_threads,
-    torch.is_anomaly_enabled,
-    torch.is_anomaly_check_nan_enabled,
-    torch._C._get_float32_matmul_precision,
-    torch._C._get_deterministic_algorithms_warn_only,
-    torch._C._get_deterministic_fill_uninitialized_memory,
-    torch._C._get_qengine,
-    torch._C._get_cudnn_enabled,
-    torch._C._get_cudnn_benchmark,
-    torch._C._get_cudnn_deterministic,
-    torch._C._get_cudnn_allow_tf32,
-    torch._C._get_cublas_allow_tf32,
-    torch._C._get_mkldnn_enabled,
-    torch.distributed.is_available,
+    torch.get_num_threads, torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled,
+    torch._C._get_float32_matmul_precision, torch._C._get_deterministic_algorithms_warn_only,
+    torch._C._get_deterministic_fill_uninitialized_memory, torch._C._get_qengine, torch._C._get_cudnn_enabled,
+    torch._C._get_cudnn_benchmark, torch._C._get_cudnn_deterministic, torch._C._get_cudnn_allow_tf32,
+    torch._C._get_cublas_allow_tf32, torch._C._get_mkldnn_enabled, torch.distributed.is_available,
     *([torch.distributed.is_initialized] if torch.distributed.is_available() else ()),
 )
 
@@ -552,70 +519,36 @@ def refuses(reason: str, detail: str, *functions: Any) -> None:
 
 
 refuses(
-    "rng_state",
-    "the state of a GPU's random generator is read or set",
-    torch.cuda.get_rng_state,
-    torch.cuda.get_rng_state_all,
-    torch.cuda.set_rng_state,
-    torch.cuda.set_rng_state_all,
-    torch.cuda.manual_seed,
-    torch.cuda.manual_seed_all,
-    torch.cuda.seed,
-    torch.cuda.initial_seed,
+    "rng_state", "the state of a GPU's random generator is read or set", torch.cuda.get_rng_state,
+    torch.cuda.get_rng_state_all, torch.cuda.set_rng_state, torch.cuda.set_rng_state_all, torch.cuda.manual_seed,
+    torch.cuda.manual_seed_all, torch.cuda.seed, torch.cuda.initial_seed,
 )
 refuses(
-    "gpu_state",
-    "the host waits for the GPU",
-    torch.cuda.synchronize,
-    torch.accelerator.synchronize,
+    "gpu_state", "the host waits for the GPU", torch.cuda.synchronize, torch.accelerator.synchronize,
 )
 refuses(
-    "gpu_state",
-    "the current stream or device",
-    torch.cuda.current_stream,
-    torch.cuda.default_stream,
-    torch.cuda.set_stream,
-    torch.cuda.stream,
-    torch.cuda.StreamContext.__enter__,
-    torch.cuda.StreamContext.__exit__,
-    torch.cuda.current_device,
-    torch.cuda.set_device,
-    torch.cuda.device.__enter__,
-    torch.cuda.device.__exit__,
+    "gpu_state", "the current stream or device", torch.cuda.current_stream, torch.cuda.default_stream,
+    torch.cuda.set_stream, torch.cuda.stream, torch.cuda.StreamContext.__enter__, torch.cuda.StreamContext.__exit__,
+    torch.cuda.current_device, torch.cuda.set_device, torch.cuda.device.__enter__, torch.cuda.device.__exit__,
     torch.cuda.is_current_stream_capturing,
 )
 refuses(
-    "gpu_state",
-    "the allocator of the GPU's memory",
-    torch.cuda.empty_cache,
-    torch.cuda.mem_get_info,
-    torch.cuda.memory_allocated,
-    torch.cuda.max_memory_allocated,
-    torch.cuda.memory_reserved,
-    torch.cuda.max_memory_reserved,
-    torch.cuda.memory_stats,
-    torch.cuda.reset_peak_memory_stats,
+    "gpu_state", "the allocator of the GPU's memory", torch.cuda.empty_cache, torch.cuda.mem_get_info,
+    torch.cuda.memory_allocated, torch.cuda.max_memory_allocated, torch.cuda.memory_reserved,
+    torch.cuda.max_memory_reserved, torch.cuda.memory_stats, torch.cuda.reset_peak_memory_stats,
 )
 refuses(
-    "unsupported_call",
-    "a process-wide mode is set",
-    torch.use_deterministic_algorithms,
+    "unsupported_call", "a process-wide mode is set", torch.use_deterministic_algorithms,
 )
 
 _constant(True, torch.compiler.is_dynamo_compiling)
 _constant(
-    False,
-    torch.jit.is_scripting,
-    torch.jit.is_tracing,
-    torch._C._is_tracing,
-    torch.compiler.is_exporting,
+    False, torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing, torch.compiler.is_exporting,
 )
 _constant(None, torch._C._get_tracing_state)
 _constant(True, torch._C._is_torch_function_enabled)
 _constant(
-    False,
-    torch.overrides.has_torch_function,
-    torch.overrides.has_torch_function_unary,
+    False, torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic,
 )
 
@@ -631,45 +564,42 @@ def _function_modes(builder: Any, args: Any, kwargs: Any) -> int:
     return state.function_modes.others + len(state.open_contexts) + (state.default_device is not None)
 
 
-@_handles(torch._C._are_functorch_transforms_active)
-def _functorch_transforms(builder: Any, args: Any, kwargs: Any) -> bool:
-    return builder.state.transforms > 0  # the program's own: under others nothing is captured
-
-
 @_handles(torch._C._len_torch_dispatch_stack)
 def _dispatch_modes(builder: Any, args: Any, kwargs: Any) -> int:
     return torch._C._len_torch_dispatch_stack()  # under the state guard
 
 
+def _apply_autocast(states: dict[str, AutocastState]) -> None:
+    for device, state in states.items():
+        torch.set_autocast_enabled(device, state.enabled)
+        torch.set_autocast_dtype(device, state.dtype)
+
+
+def _count_hooks(registered: int) -> None:
+    torch.utils.hooks.RemovableHandle.next_id += registered
+
+
+def _apply_nesting(nesting: AutocastNesting) -> None:
+    if nesting.forgotten:
+        torch.clear_autocast_cache()
+    for _ in range(-nesting.floor):
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+    for _ in range(nesting.depth - nesting.floor):
+        torch.autocast_increment_nesting()
+
+
+_APPLIES: dict[str, Callable[[Any], None]] = {
+    "grad_enabled": torch._C._set_grad_enabled, "default_dtype": torch.set_default_dtype,
+    "default_device": torch.set_default_device, "device_contexts": apply_contexts,
+    "deterministic": torch.use_deterministic_algorithms, "autocast": _apply_autocast,
+    "autocast_cache_enabled": torch.set_autocast_cache_enabled, "attention": set_attention_switches,
+    "hooks_registered": _count_hooks, "autocast_nesting": _apply_nesting,
+}
+
+
 def apply_change(name: str, value: Any) -> None:
     """Give a mode of the process the value that it has at this point of the traced program (run by compiled code)."""
-    if name == "grad_enabled":
-        torch._C._set_grad_enabled(value)
-    elif name == "default_dtype":
-        torch.set_default_dtype(value)
-    elif name == "default_device":
-        torch.set_default_device(value)
-    elif name == "device_contexts":
-        apply_contexts(value)
-    elif name == "deterministic":
-        torch.use_deterministic_algorithms(value)
-    elif name == "autocast":
-        for device, state in value.items():
-            torch.set_autocast_enabled(device, state.enabled)
-            torch.set_autocast_dtype(device, state.dtype)
-    elif name == "autocast_cache_enabled":
-        torch.set_autocast_cache_enabled(value)
-    elif name == "attention":
-        set_attention_switches(value)
-    elif name == "hooks_registered":
-        torch.utils.hooks.RemovableHandle.next_id += value
-    elif name == "autocast_nesting":
-        if value.forgotten:
-            torch.clear_autocast_cache()
-        for _ in range(-value.floor):
-            if torch.autocast_decrement_nesting() == 0:
-                torch.clear_autocast_cache()
-        for _ in range(value.depth - value.floor):
-            torch.autocast_increment_nesting()
-    else:
+    if name not in _APPLIES:
         raise RuntimeError(f"the torch mode {name!r} was changed by traced code and cannot be replayed")
+    _APPLIES[name](value)

@@ -18,7 +18,6 @@ from ..values import (
     BoxedValue,
     BuiltinMethodValue,
     CellValue,
-    ConstValue,
     DictValue,
     DictViewValue,
     FunctionValue,
@@ -28,14 +27,11 @@ from ..values import (
     ModelledValue,
     ObjectValue,
     RangeValue,
-    ScalarValue,
     SetValue,
     SliceValue,
     SuperValue,
-    TensorValue,
     TextValue,
     TupleValue,
-    Value,
 )
 from .frame_code import Emitter, builds, later, unreconstructable
 
@@ -109,7 +105,7 @@ def _set(emitter: Emitter, value: SetValue) -> None:
     plain = value.cls in (set, frozenset)
     if plain and not comes_out(order) and comes_out(value.items):
         added = order = list(value.items)
-    if plain and not comes_out(order) and all(isinstance(v, ConstValue) for v in value.items.values()):
+    if plain and not comes_out(order) and all(v.is_constant for v in value.items.values()):
         mirror = value.mirror.copy()  # a history that listing its elements does not tell
         emitter.call(value.cls.copy, lambda: emitter.const(mirror))
     elif plain:
@@ -222,14 +218,13 @@ def _function(emitter: Emitter, value: FunctionValue) -> None:
 
 def _annotations(emitter: Emitter, value: FunctionValue) -> None:
     annotations = value.annotations
-    if isinstance(annotations, TupleValue):
+    if annotations.base is tuple:
         items = [emitter.context.force(v) for v in annotations.items]
         for key, item in zip(items[::2], items[1::2], strict=True):
             emitter.load(key)
             emitter.load(item)
         emitter.emit("BUILD_MAP", len(items) // 2)
     else:
-        assert annotations is not None
         emitter.load(annotations)
     emitter.load(value)
     emitter.emit("STORE_ATTR", "__annotations__")
@@ -239,8 +234,8 @@ def _annotations(emitter: Emitter, value: FunctionValue) -> None:
 def _cell(emitter: Emitter, value: CellValue) -> None:
     emitter.call(types.CellType)
     emitter.remember(value)
-    if isinstance(value.content, Value):
-        emitter.load(value.content)
+    if value.held is not None:
+        emitter.load(value.held)
         emitter.load(value)
         emitter.emit("STORE_ATTR", "cell_contents")
 
@@ -284,8 +279,8 @@ def _range(emitter: Emitter, value: RangeValue) -> None:
 
 @builds(DictViewValue)
 def _view(emitter: Emitter, value: DictViewValue) -> None:
-    emitter.call(getattr(value.base, value.kind), lambda: emitter.load(value.of))
+    emitter.call(getattr(value.of.base, value.kind), lambda: emitter.load(value.of))
 
 
 def _is_leaf(value: Any) -> bool:
-    return isinstance(value, (TensorValue, ScalarValue)) or not isinstance(value, Lazy) and value.is_rebuilt
+    return not isinstance(value, Lazy) and (value.is_rebuilt or value.tensor is not None or value.scalar is not None)

@@ -42,7 +42,7 @@ from ..guards.source import (
 from ..interpreter.trace_context import SymbolicTraceContext, own_dict
 from ..values import (
     ConstValue,
-    GeneratorValue,
+    Missing,
     NullValue,
     ObjectValue,
     PyValue,
@@ -357,7 +357,7 @@ class Emitter:
         self.call(torch.Tensor._make_subclass, later(self.const, value.cls), later(self._load_live, data),
                   later(self.const, value.traced.spec.requires_grad))
         self.remember(value)
-        if value.grad is not None and not (isinstance(value.grad, ConstValue) and value.grad.value is None):
+        if value.grad is not None and value.grad.literal is not None:
             self.load(value.grad)
             self.load(value)
             self.emit("STORE_ATTR", "grad")
@@ -397,9 +397,8 @@ class Emitter:
                     self.load_dict_of(value)
                     self.const(key)
                     self.emit("STORE_SUBSCR")
-        slots = value.slots if isinstance(value, ObjectValue) else None
-        for descriptor, item in (slots or {}).items():
-            if isinstance(item, Value):
+        for descriptor, item in (value.slots or {}).items():
+            if not isinstance(item, Missing):
                 self.call(descriptor.__set__, later(self.load, value), later(self.load, item))
                 self.emit("POP_TOP")
 
@@ -467,7 +466,7 @@ def slot(obj: Any) -> Any:
 
 def unreconstructable(value: Value, born: int) -> Exception:
     """The exception for a Value that cannot be handed to plain Python: trace again without making it."""
-    cause = GraphBreak("generator" if isinstance(value, GeneratorValue) else "unsupported_value",
+    cause = GraphBreak("generator" if value.is_generator else "unsupported_value",
                        f"{value.describe()} is alive at a graph break")
     if born > 0:
         return RestartAnalysis(born, cause)

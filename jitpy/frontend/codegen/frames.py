@@ -43,15 +43,7 @@ from ..polyfills.construct import looked_up
 from ..values import (
     NULL,
     CellValue,
-    ExceptionValue,
-    ExcInfoValue,
-    FunctionValue,
-    GeneratorValue,
     Interpreter,
-    IteratorValue,
-    NullValue,
-    PyValue,
-    TensorValue,
     Value,
     const,
 )
@@ -295,7 +287,7 @@ class FrameCodegen:
         does not take that where it does not read it."""
         graph: Graph = finished.graph
         leaves = {id(value.real): value.real.grad for value in self.context.dirty
-                  if isinstance(value, TensorValue) and value.source is not None and value.grad_assigned
+                  if value.tensor is not None and value.source is not None and value.grad_assigned
                   and isinstance(value.real.grad, torch.Tensor)}
         former = set(map(id, leaves.values()))
         read = {node for user in graph.nodes for node in user.input_nodes()}.union(graph.outputs)
@@ -366,9 +358,6 @@ class FrameCodegen:
     def write_effects(self, emitter: Emitter) -> None:
         self._write_calls(emitter, self.interp.early_calls)
         replay(emitter)
-        for token in self.interp.tokens:
-            emitter.load(token)
-            emitter.emit("POP_TOP")
         self._write_calls(emitter, self.interp.host_calls)
         for name, value in self.context.builder.state.changes().items():
             self._write_state(emitter, name, value)
@@ -432,8 +421,7 @@ class FrameCodegen:
     def _leave_handlers(self, frames: list[Frame], cause: GraphBreak) -> None:
         """A break while an exception is handled: break where it was raised, and let plain Python raise it. So the
         exception, its traceback and what `sys.exc_info()` says are the program's own."""
-        steps = [v.current.step for f in frames for v in f.stack if isinstance(v, ExcInfoValue)
-                 and isinstance(v.current, ExceptionValue)]
+        steps = [v.current.step for f in frames for v in f.stack if v.current is not None and v.current.is_exception]
         if steps:
             raise RestartAnalysis(min(steps), GraphBreak(cause.reason.id, cause.detail, tail=True))
 
@@ -455,7 +443,7 @@ class FrameCodegen:
         names: dict[int, str] = {}
 
         def keep(value: Any) -> None:
-            if isinstance(value, NullValue) or id(value) in names:
+            if value is NULL or id(value) in names:
                 return
             emitter.load(value)
             names[id(value)] = emitter.store_temp()
@@ -486,9 +474,9 @@ class FrameCodegen:
         count = collections.Counter(map(id, live))
         operands = set(map(id, frames[-1].stack[len(frames[-1].stack) - pops:]))
         alone = [value for frame in frames for value in frame.stack
-                 if isinstance(value, (GeneratorValue, IteratorValue))]
+                 if value.is_generator or value.is_iterator]
         alone += [value for frame in frames for value in frame.locals.values()
-                  if isinstance(value, GeneratorValue) and not is_polyfill(value.func.code)]
+                  if value.is_generator and not is_polyfill(value.func.code)]
         return {id(value): value for value in alone
                 if count[id(value)] == 1 and id(value) not in operands and id(value) not in self.shared}
 
@@ -497,7 +485,7 @@ class FrameCodegen:
         layout: list[str | Recipe] = []
         for value in stack:
             recipe = self.recipes.get(id(value))
-            layout.append("null" if isinstance(value, NullValue) else "value" if recipe is None else recipe[0])
+            layout.append("null" if value is NULL else "value" if recipe is None else recipe[0])
         space = frame.globals.real_dict
         self.globals_by_id[id(space)] = space
         code, place = origin_of(frame.code, index)
@@ -525,7 +513,7 @@ class FrameCodegen:
             first = first_argument(frame, self.context)
             out += [first] if first is not None else []
             own = stack if depth == len(frames) - 1 else frame.stack
-            out += [v for v in own if not isinstance(v, NullValue)]
+            out += [v for v in own if v is not NULL]
             out += [frame.locals[n] for n in sorted(n for n in frame.locals if not n.startswith("___"))]
         return out
 
@@ -586,7 +574,7 @@ class FrameCodegen:
     def _plain_loop(self, frames: list[Frame], ins: Ins) -> Loop | None:
         """The loop that a break closes, if nothing of it is worth compiling."""
         last = frames[-1]
-        if first_argument(last, self.context) is not None or any(isinstance(v, ExcInfoValue) for v in last.stack):
+        if first_argument(last, self.context) is not None or any(v.current is not None for v in last.stack):
             return None
         try:
             code, at = origin_of(last.code, _call_start(last, ins.index))
@@ -626,7 +614,7 @@ class FrameCodegen:
         rest = frame.stack[: len(frame.stack) - pops]
         operands = frame.stack[len(frame.stack) - pops:]
         for value in operands:
-            if isinstance(value, NullValue):
+            if value is NULL:
                 emitter.emit("PUSH_NULL")
             else:
                 emitter.emit("LOAD_FAST", names[id(value)])
@@ -694,7 +682,7 @@ class FrameCodegen:
             arg = (False, arg[1])
         elif name == "LOAD_SUPER_ATTR":
             # without arguments, `super` would look for them in the generated frame
-            plain = isinstance(frame.stack[-3], PyValue) and frame.stack[-3].obj is super
+            plain = frame.stack[-3].opaque is super
             arg = (False, plain or arg[1], arg[2])
         if _PY313 and name in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT"):
             emitter.emit("TO_BOOL")
@@ -725,8 +713,8 @@ def _close_over_others(a: Frame, b: Frame) -> bool:
 
 def _function_in(cell: CellValue) -> types.FunctionType | None:
     """The function from outside that a cell holds, if it is one. It decides where to break only: there is no guard."""
-    if isinstance(cell.content, FunctionValue):
-        return cell.content.known
+    if cell.held is not None and cell.held.code is not None:
+        return cell.held.known
     if cell.content is not None or cell.real is None:
         return None
     try:

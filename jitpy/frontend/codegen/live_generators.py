@@ -24,14 +24,10 @@ from ..models.builtins.iteration import EnumerateIterator, RestIterator, ZipIter
 from ..polyfills import iterators
 from ..values import (
     NULL,
-    ExcInfoValue,
     FunctionValue,
     GeneratorValue,
     Interpreter,
-    NullValue,
-    ObjectValue,
     TraceContext,
-    TupleValue,
     Value,
 )
 from .frame_code import Emitter, builds, unreconstructable
@@ -66,11 +62,11 @@ def _call_function(emitter: Emitter, value: GeneratorValue, frame: Frame) -> Non
 
 
 def _resume(emitter: Emitter, value: GeneratorValue, frame: Frame) -> None:
-    if any(isinstance(v, ExcInfoValue) for v in frame.stack):
+    if any(v.current is not None for v in frame.stack):
         raise unreconstructable(value, value.born)  # it handles an exception, which only raising can put back
     bound = sorted(frame.locals)
     cells = sorted(frame.cells)
-    layout = tuple("null" if isinstance(v, NullValue) else "value" for v in frame.stack)
+    layout = tuple("null" if v is NULL else "value" for v in frame.stack)
     space = frame.globals.real_dict
     first = first_argument(frame, emitter.context)
     point = ResumePoint(frame.code, frame.ip - 1, layout, tuple(bound), tuple(cells), id(space), yields=True,
@@ -82,7 +78,7 @@ def _resume(emitter: Emitter, value: GeneratorValue, frame: Frame) -> None:
         except Resumable:
             raise unreconstructable(value, value.born) from None
     arguments: list[Value] = [] if first is None else [first]
-    arguments += [v for v in frame.stack if not isinstance(v, NullValue)]
+    arguments += [v for v in frame.stack if v is not NULL]
     arguments += [frame.locals[name] for name in bound]
     names = emitter.parts(value, [*(frame.cells[name] for name in cells), *arguments])
     if names is None:
@@ -114,13 +110,13 @@ class Parts:
     @property
     def has_generator(self) -> bool:
         """Whether there is something to be gained: other iterators are read ahead as they are."""
-        return any(isinstance(value, GeneratorValue) for value in self.taken)
+        return any(value.is_generator for value in self.taken)
 
     def _recipe(self, value: Value) -> Recipe:
         number = self._numbers.get(id(value))
         if number is not None:
             return Recipe("same", number=number)
-        found = self._generator(value) if isinstance(value, GeneratorValue) else self._wrapper(value)
+        found = self._generator(value) if value.is_generator else self._wrapper(value)
         if found is None:
             self.values.append(value)
             return _VALUE
@@ -142,10 +138,9 @@ class Parts:
         if is_polyfill(value.func.code) and value.func.code.co_filename != iterators.__file__:
             return None  # may hold what is real while tracing only
         if frame is None or value.running or not value.started or \
-                any(isinstance(v, ExcInfoValue)
-                    for v in frame.stack) or first_argument(frame, self.context) is not None:
+                any(v.current is not None for v in frame.stack) or first_argument(frame, self.context) is not None:
             return None
-        layout = tuple("null" if isinstance(v, NullValue) else "value" for v in frame.stack)
+        layout = tuple("null" if v is NULL else "value" for v in frame.stack)
         space = frame.globals.real_dict
         try:
             code, index = origin_of(frame.code, frame.ip - 1)
@@ -157,7 +152,7 @@ class Parts:
             return None
         self.spaces[id(space)] = space
         value.func.settle()  # its names are those of the generator
-        stack = [v for v in frame.stack if not isinstance(v, NullValue)]
+        stack = [v for v in frame.stack if v is not NULL]
         inner = [*(frame.cells[name] for name in point.cells), *stack, *(frame.locals[name] for name in point.locals)]
         return "generator", inner, {"point": point, "names": (value.func.name, value.func.qualname), "cls": value.cls}
 
@@ -169,7 +164,6 @@ _VALUE = Recipe("value")
 @builtin(rebuilt)
 def _traced_rebuilt(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     how, values = args
-    assert isinstance(how, ObjectValue) and isinstance(values, TupleValue)
     found: Rebuild = how.real
 
     def combine(recipe: Recipe, parts: list[Value]) -> Value:

@@ -11,15 +11,10 @@ from ..breaks import GraphBreak, RestartAnalysis
 from ..models.builtins.iteration import EnumerateIterator, FilterIterator, MapIterator, RestIterator, ZipIterator
 from ..values import (
     END_OF_LIST,
-    BoxedValue,
-    ConstValue,
     DictIterator,
     ListIterator,
-    ListValue,
-    ObjectValue,
     ReverseIterator,
     SequenceIterator,
-    TupleValue,
     Value,
 )
 from .frame_code import Emitter, builds
@@ -35,7 +30,7 @@ def _list_iterator(emitter: Emitter, value: ListIterator) -> None:
 
 @builds(ReverseIterator)
 def _reverse_iterator(emitter: Emitter, value: ReverseIterator) -> None:
-    emitter.call(list.__reversed__ if isinstance(value.of, ListValue) else reversed, lambda: emitter.load(value.of))
+    emitter.call(list.__reversed__ if value.of.base is list else reversed, lambda: emitter.load(value.of))
     emitter.remember(value)
     _advance_at_the_end(emitter, value)
 
@@ -57,15 +52,15 @@ def _advance_at_the_end(emitter: Emitter, value: ListIterator | ReverseIterator)
 @builds(SequenceIterator)
 def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
     of = value.of
-    if isinstance(of, (ConstValue, BoxedValue)) or isinstance(of, TupleValue) and of.source is not None:
+    if of is not None and (of.is_constant or of.is_boxed or of.source is not None):
         # (a tuple from outside is not read as a whole; a derived one may have an `__iter__` of its own)
-        emitter.call(tuple.__iter__ if isinstance(of, TupleValue) else iter, lambda: emitter.load(of))
+        emitter.call(tuple.__iter__ if of.base is tuple else iter, lambda: emitter.load(of))
         emitter.remember(value)
         emitter.call(value.cls.__setstate__, lambda: emitter.load(value), lambda: emitter.const(value.index))
         emitter.emit("POP_TOP")
         return
     rest = [emitter.context.force(v) for v in value.items[value.index:]]
-    numbers = [v.value for v in rest if isinstance(v, ConstValue) and type(v.value) is int]
+    numbers = [v.value for v in rest if type(v.literal) is int]
     if value.cls is type(iter(range(0))) and len(numbers) == len(rest):
         step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
         left = range(numbers[0], numbers[-1] + (1 if step > 0 else -1), step) if numbers else range(0)
@@ -100,7 +95,7 @@ def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
 
 def _iterator(emitter: Emitter, value: Value) -> Callable[[], None]:
     """Pushes an iterator for a C function that calls `iter` on it: code of the program's has answered that before."""
-    if isinstance(value, ObjectValue):
+    if value.is_instance:
         return lambda: emitter.call(_Given, lambda: emitter.load(value))
     return lambda: emitter.load(value)
 

@@ -55,10 +55,10 @@ def replays(kind: type) -> Callable[[Any], Any]:
 
 @replays(CellValue)
 def _replay_cell(emitter: Emitter, value: CellValue) -> None:
-    if isinstance(value.content, Value):
-        emitter.load(value.content)
+    if value.held is not None:
+        emitter.load(value.held)
     emitter.load(value)
-    emitter.emit("STORE_ATTR" if isinstance(value.content, Value) else "DELETE_ATTR", "cell_contents")
+    emitter.emit("DELETE_ATTR" if value.held is None else "STORE_ATTR", "cell_contents")
 
 
 @replays(TensorValue)
@@ -101,7 +101,7 @@ def _replay_list(emitter: Emitter, value: ListValue) -> None:
 
 @replays(ModelledValue)
 def _replay_modelled(emitter: Emitter, value: ModelledValue) -> None:
-    lists = [hidden for hidden in value.hidden.values() if isinstance(hidden, ListValue) and hidden.owner is value]
+    lists = [hidden for hidden in value.hidden.values() if hidden.base is list and hidden.owner is value]
     if value.dirty or any(hidden.dirty for hidden in lists):
         fill_modelled(emitter, value)
     else:
@@ -142,7 +142,7 @@ def _replay_dict(emitter: Emitter, value: DictValue) -> None:
         setter, deleter = base.__setitem__, base.__delitem__
     for key, item in value.log:
         key_value = emitter.context.dict_key_value(value, key)
-        if isinstance(item, Value):
+        if not isinstance(item, Missing):
             emitter.set_item(value, setter, key_value, item)
         elif deleter is None:
             emitter.load(value)

@@ -15,16 +15,13 @@ from ..guards.source import attr, constant
 from ..polyfills import MODELLED_ORIGINALS, MODELLED_TYPES, construct
 from ..values import (
     DELETED,
+    UNKNOWN,
     BuiltinMethodValue,
     ClassWrites,
-    DictValue,
     Interpreter,
     MethodValue,
-    ModelledValue,
     ObjectValue,
     PyValue,
-    SuperValue,
-    TupleValue,
     Value,
     const,
     unsupported,
@@ -57,7 +54,7 @@ def load_method(interp: Interpreter, value: Value, name: str) -> Any:
     """`value.name` in front of a call. Where the lookup is that of `object`, what a descriptor raises is left as it is.
     """
     lookup = interp.context.class_lookup
-    plain = not isinstance(value, (PyValue, SuperValue)) and lookup(value.cls, "__getattr__") is MISSING and \
+    plain = value.opaque is UNKNOWN and value.cls is not super and lookup(value.cls, "__getattr__") is MISSING and \
         lookup(value.cls, "__getattribute__") is object.__getattribute__
     return find_attr(interp, value, name) if plain else load_attr(interp, value, name)
 
@@ -111,7 +108,7 @@ def load_attr_default(interp: Interpreter, value: Value, name: str) -> Any:
         return object_getattribute(interp, value, name)
     except _NoAttribute:
         pass
-    if hook is _module_getattr and isinstance(value, ObjectValue):
+    if hook is _module_getattr and value.is_instance:
         return _module_child(interp, value, name)
     if hook is not MISSING:
 
@@ -240,12 +237,11 @@ def descriptor_get(interp: Interpreter, descr: Any, value: Value | None, owner: 
     return _class_item(interp, owner, name, descr)
 
 
-def _is_hidden(value: Value | None, descriptor: Any) -> bool:
+def _is_hidden(value: Any, descriptor: Any) -> bool:
     """Whether a descriptor is that of a C type for the state which its model's methods see; a subclass may have
     an attribute of that name besides."""
-    if not isinstance(value, ModelledValue) or descriptor.__name__ not in value.hidden:
-        return False
-    return MODELLED_TYPES.get(descriptor.__objclass__) is value.body
+    return value is not None and descriptor.__name__ in value.hidden and \
+        MODELLED_TYPES.get(descriptor.__objclass__) is value.body
 
 
 #: flag of types made by class statements
@@ -256,11 +252,11 @@ def _c_descriptor(interp: Interpreter, descr: Any, value: Value | None, owner: t
     """Descriptors implemented in C: those of torch's C types, `functools` objects, named-tuple fields."""
     if value is None:
         return interp.context.const_object(descr.__get__(None, owner))
-    if isinstance(value, TupleValue) and type(descr).__name__ == "_tuplegetter":
+    if value.base is tuple and type(descr).__name__ == "_tuplegetter":
         return interp.context.force(value.items[descr.__reduce__()[1][0]])
     if type(descr).__name__ in ("_lru_cache_wrapper", "cython_function_or_method"):
         return MethodValue(interp.context.const_object(descr), value)
-    if isinstance(value, PyValue) and not isinstance(value.obj, (type, types.ModuleType)):
+    if value.opaque is not UNKNOWN and not isinstance(value.opaque, (type, types.ModuleType)):
         return value.c_attribute(interp, name)
     raise unsupported(value, f".{name}")
 
@@ -314,10 +310,9 @@ def _module_child(interp: Interpreter, value: ObjectValue, name: str) -> Any:
     assert attrs is not None
     for registry in ("_parameters", "_buffers", "_modules"):
         table = interp.context.dict_get(attrs, registry)
-        if isinstance(table, DictValue):
-            found = interp.context.dict_get(table, name)
-            if found is not None:
-                return found
+        found = interp.context.dict_get(table, name) if table is not None and issubclass(table.cls, dict) else None
+        if found is not None:
+            return found
     raise interp.throw(AttributeError, f"{value.cls.__name__!r} object has no attribute {name!r}")
 
 
@@ -388,7 +383,7 @@ def object_setattr(interp: Interpreter, value: Value, name: str, new: Value) -> 
 
 def _store_class(interp: Interpreter, value: ObjectValue, new: Value) -> None:
     """`value.__class__ = new` for an instance that the program made, of plain classes at the top of modules."""
-    cls = interp.context.pin(new) if isinstance(new, PyValue) else None
+    cls = interp.context.pin(new) if new.opaque is not UNKNOWN else None
     for one in (value.cls, cls):
         if not isinstance(one, type) or not is_plain_class(one) or one.__flags__ & _ABSTRACT or is_weakly_held(one) or \
                 interp.context.class_lookup(one, "__del__") is not MISSING:

@@ -28,12 +28,14 @@ from ..capture.graph_builder import (
 )
 from ..capture.graph_effects import may_handle
 from ..capture.known_numbers import pinned_arguments
-from ..capture.torch_calls.tensor_calls import is_user_op, writes
+from ..capture.schemas import is_user_op
+from ..capture.torch_calls.tensor_calls import writes
 from ..guards.guard_set import MISSING
 from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, is_polyfill
 from ..values import (
     CONST_TYPES,
     PLAIN_TYPES,
+    UNKNOWN,
     ConstValue,
     DictValue,
     FunctionValue,
@@ -42,14 +44,12 @@ from ..values import (
     ListValue,
     MethodValue,
     NumpyNumberValue,
-    ObjectValue,
     PyValue,
     ScalarValue,
-    SequenceValue,
     SymValue,
-    TensorValue,
     TupleValue,
     Value,
+    tree_iter,
     type_name,
     unsupported,
 )
@@ -62,7 +62,7 @@ from .operator_methods import own_methods
 
 def beside_tensor(interp: Interpreter, a: Value, b: Value, names: tuple[str, ...]) -> None:
     """The method that an operator of a tensor asks first, by these names."""
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+    if a.tensor is not None or b.tensor is not None:
         for value in (a, b):
             no_torch_function(interp, value)
             own_methods(interp, value, *names)
@@ -71,7 +71,7 @@ def beside_tensor(interp: Interpreter, a: Value, b: Value, names: tuple[str, ...
 def no_torch_function(interp: Interpreter, value: Value) -> None:
     """A break where the class of an operand, which is no tensor, says itself what torch makes of it; else that it does
     not is guarded."""
-    if isinstance(value, (ObjectValue, PyValue)) and not issubclass(value.cls, torch.Tensor) and \
+    if (value.is_instance or value.opaque is not UNKNOWN) and not issubclass(value.cls, torch.Tensor) and \
             interp.context.class_lookup(value.cls, "__torch_function__") is not MISSING:
         raise unsupported(value, "an operation with a tensor, which its __torch_function__ answers")
 
@@ -110,7 +110,7 @@ class SizePayload(tuple):
 
 @builtin(give_up)
 def _give_up(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
-    raise GraphBreak("unsupported_call", args[0].value if args and isinstance(args[0], ConstValue) else "")
+    raise GraphBreak("unsupported_call", args[0].value if args and args[0].is_constant else "")
 
 
 @builtin(torch.compiler.is_compiling)
@@ -179,9 +179,7 @@ _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scal
 
 def _holds_number(interp: Interpreter, value: Value) -> bool:
     """Whether a numpy number is among the items of nested lists."""
-    if isinstance(value, SequenceValue):
-        return any(_holds_number(interp, interp.context.force(item)) for item in value.items)
-    return isinstance(value, NumpyNumberValue)
+    return any(isinstance(leaf, NumpyNumberValue) for leaf in tree_iter(interp, value))
 
 
 def _in_try(interp: Interpreter) -> bool:
@@ -239,13 +237,11 @@ _OF_TWO = frozenset({"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
 _READS_ITEMS = _OF_TWO | {"__contains__", "index", "count"}
 
 
-def _plain_sequence(value: Value) -> Value:
+def _plain_sequence(value: Any) -> Value:
     """The list or tuple that C code sees in an instance of a derived class; other Values as they are."""
-    if isinstance(value, ListValue) and value.cls is not list:
-        return ListValue(value.items)
-    if isinstance(value, TupleValue) and value.cls is not tuple:
-        return TupleValue(value.items)
-    return value
+    if value.cls is value.base or value.base not in (list, tuple):
+        return value
+    return (ListValue if value.base is list else TupleValue)(value.items)
 
 
 def call_object(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any:
@@ -275,9 +271,9 @@ _LOCKS = (_thread.LockType, _thread.RLock)
 @builtin(types.FunctionType.__get__)
 def _bind(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`function.__get__(obj, cls)`: a method, or the function itself without an object."""
-    if kwargs or len(args) not in (2, 3) or not isinstance(args[0], FunctionValue):
+    if kwargs or len(args) not in (2, 3) or args[0].code is None:
         raise GraphBreak("unsupported_call", "function.__get__")
-    is_none = isinstance(args[1], ConstValue) and args[1].value is None
+    is_none = args[1].literal is None
     return args[0] if is_none else MethodValue(args[0], args[1])
 
 
@@ -349,7 +345,6 @@ def inline_library(interp: Interpreter, function: types.FunctionType, args: list
                    kwargs: dict[str, Value]) -> Any:
     """Trace the Python code of a library function that has a model, in a case that the model leaves to it."""
     fn = interp.context.const_object(function)
-    assert isinstance(fn, FunctionValue)
     return inline(interp, fn, args, kwargs)
 
 

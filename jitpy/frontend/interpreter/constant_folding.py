@@ -17,7 +17,6 @@ from ..breaks import GraphBreak
 from ..models.arrays.array_values import evaluate_strictly
 from ..values import (
     CONST_TYPES,
-    BoxedValue,
     ConstValue,
     DictValue,
     Interpreter,
@@ -68,9 +67,9 @@ _READS_MEMORY = (re.match, re.fullmatch, re.search, re.findall, re.split,
                  re.Pattern.match, re.Pattern.fullmatch, re.Pattern.search, re.Pattern.findall, re.Pattern.split)
 
 
-def _known_text(interp: Interpreter, value: Value) -> Any:
+def _known_text(interp: Interpreter, value: Any) -> Any:
     """Like `folded`, for functions in `_READS_MEMORY`. A match refers to the instance itself."""
-    if isinstance(value, BoxedValue) and value.base in (str, bytes) and value.source is not None and \
+    if value.base in (str, bytes) and value.source is not None and \
             not interp.context.comes_anew(value.real, value.source):
         interp.context.guard(value.source, "id", value.real)
         return value.real
@@ -106,10 +105,10 @@ def fold(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[str, Val
 def fold_numpy_numbers(interp: Interpreter, function: Any, args: list[Value]) -> Value | None:
     """Evaluate a function of numbers on scalars of numpy's and constants; None where there are others, or no such
     scalars, or where numpy would warn."""
-    if not any(isinstance(arg, NumpyNumberValue) for arg in args) or \
-            not all(isinstance(arg, (ConstValue, NumpyNumberValue)) for arg in args):
+    of_numpy = [isinstance(arg, NumpyNumberValue) for arg in args]
+    if not any(of_numpy) or not all(is_one or arg.is_constant for is_one, arg in zip(of_numpy, args, strict=True)):
         return None
-    real = [arg.value if isinstance(arg, ConstValue) else interp.context.pin(arg) for arg in args]  # type: ignore[arg-type]
+    real = [arg.value if arg.is_constant else interp.context.pin(arg) for arg in args]  # type: ignore[arg-type]
     try:
         result = evaluate_strictly(function, real)
     except Exception as error:

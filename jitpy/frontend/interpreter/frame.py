@@ -17,6 +17,7 @@ from ..values import (
     CellValue,
     DictValue,
     ExceptionValue,
+    ExcInfoValue,
     FunctionValue,
     GeneratorValue,
     Interpreter,
@@ -95,6 +96,10 @@ class Frame:
         del self.stack[-n:]
         return values
 
+    def is_handling(self) -> bool:
+        """Whether it is inside an `except` or `finally` that handles an exception."""
+        return any(isinstance(value, ExcInfoValue) for value in self.stack)
+
     def module(self) -> str:
         """The nn.Module whose method runs, for reports: its class and its path. "" where it is none."""
         if self._module is None:
@@ -102,7 +107,7 @@ class Frame:
             is_method = owner != "" and not owner.endswith("<locals>") and self.code.co_argcount > 0
             name = self.code.co_varnames[0] if is_method else ""
             held: Any = self.cells[name].content if name in self.cells else self.locals.get(name)
-            is_module = isinstance(held, Value) and isinstance(held.cls, type) and is_subtype(held.cls, torch.nn.Module)
+            is_module = is_subtype(getattr(held, "cls", object), torch.nn.Module)
             path = module_path(held.source) if is_module and held.source is not None else ""
             self._module = f"{held.cls.__name__} {path}".rstrip() if is_module else ""
         return self._module

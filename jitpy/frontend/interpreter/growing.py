@@ -23,14 +23,12 @@ from ..guards.observations import MANY
 from ..guards.source import ConstSource, LocalSource, Source, index, slot
 from ..values import (
     CONST_TYPES,
-    ConstValue,
     DictValue,
     Lazy,
     ListValue,
     Missing,
     PyValue,
     SetValue,
-    SymValue,
     TraceContext,
     TupleValue,
     UnreadTuple,
@@ -164,20 +162,20 @@ def dict_count(context: TraceContext, target: DictValue) -> Any:
     return len(context.dict_items(target))
 
 
-def is_symbolic(key: Value) -> bool:
+def is_symbolic(key: Any) -> bool:
     """Whether a dict key or set element is a symbolic number or a tuple with one, the rest constants."""
-    if isinstance(key, TupleValue) and key.cls is tuple:
-        return any(map(is_symbolic, key.items)) and all(is_symbolic(k) or isinstance(k, ConstValue) for k in key.items)
-    return isinstance(key, SymValue)
+    if key.base is tuple and key.cls is tuple:
+        return not any(isinstance(k, Lazy) for k in key.items) and any(map(is_symbolic, key.items)) and \
+            all(is_symbolic(k) or k.is_constant for k in key.items)
+    return key.expr is not None
 
 
-def fixed_key(context: TraceContext, key: Value) -> Any:
+def fixed_key(context: TraceContext, key: Any) -> Any:
     """The real key of a symbolic one in this call, guarded."""
-    if isinstance(key, TupleValue):
+    if key.base is tuple:
         return tuple(fixed_key(context, k) for k in key.items)
-    if isinstance(key, SymValue):
+    if key.expr is not None:
         return context.specialize(key.expr, "a key")
-    assert isinstance(key, ConstValue)
     return key.value
 
 
@@ -250,7 +248,7 @@ class UnreadSet:
         """Do `add` or `discard`; False where that takes all items."""
         if method == "add" and is_symbolic(element):
             self.unsettled += 1
-        elif isinstance(element, ConstValue):
+        elif element.is_constant:
             self.settle(value)
             if self.known.get(element.value) is (method == "add"):
                 return True

@@ -10,16 +10,12 @@ from typing import Any
 
 from ...runtime.lifetimes import is_weakly_held
 from ..values import (
-    ArrayValue,
-    ConstValue,
+    UNKNOWN,
     HookNumberValue,
     Identity,
     Interpreter,
     ObjectValue,
-    PyValue,
     TensorValue,
-    TupleValue,
-    Value,
     is_compared_by_c,
     unsupported,
 )
@@ -69,7 +65,7 @@ def _likeness(interp: Interpreter, value: ObjectValue, fields: tuple[str, ...], 
         part = interp.finish_sync(interp.getattr(value, name))
         if by_program and not _is_plain_part(interp, part):
             raise unsupported(value, f"hash() with .{name}")
-        if _ASKS_FIELDS and isinstance(part, (TensorValue, ArrayValue)):
+        if _ASKS_FIELDS and (part.is_array or part.tensor is not None):
             raise unsupported(value, "hash()")  # two of them are not equal because they are the same tensor
         object.__setattr__(made, name, part.key(interp))
     if by_program and not _is_reflexive(made, fields):
@@ -148,7 +144,7 @@ def _has_plain_look(interp: Interpreter, cls: type) -> bool:
         space = interp.context.globals_of(method.__globals__)
         for name in look[1] - KNOWN_GLOBALS:
             found = interp.context.dict_get(space, name)
-            if not isinstance(found, PyValue) or type(found.obj) is not type:
+            if found is None or type(found.opaque) is not type:
                 return False
         if any(interp.context.dict_get(space, name) is not None for name in look[1] & KNOWN_GLOBALS):
             return False  # of another meaning than usual
@@ -165,11 +161,11 @@ def _has_own(interp: Interpreter, value: ObjectValue, name: str) -> bool:
     return attrs is not None and interp.context.dict_get(attrs, name) is not None
 
 
-def _is_plain_part(interp: Interpreter, part: Value) -> bool:
+def _is_plain_part(interp: Interpreter, part: Any) -> bool:
     """Whether C compares what an attribute holds, by what it is."""
-    if isinstance(part, TupleValue):
-        return part.cls is tuple and all(_is_plain_part(interp, interp.context.force(item)) for item in part.items)
-    return isinstance(part, ConstValue) or isinstance(part, PyValue) and is_compared_by_c(part.obj)
+    if part.base is tuple:
+        return part.cls is tuple and all(_is_plain_part(interp, item) for item in part.forced(interp))
+    return part.is_constant or part.opaque is not UNKNOWN and is_compared_by_c(part.obj)
 
 
 def _on_class(cls: type, name: str) -> Any:

@@ -23,15 +23,7 @@ from ..capture import tensor_flags
 from ..capture.front_calls import FrontCall
 from ..capture.known_numbers import pin
 from ..models.builtins import iteration, plain_parts, sets, symbolic_text
-from ..values import (
-    ConstValue,
-    ExceptionValue,
-    GeneratorValue,
-    ScalarValue,
-    TextValue,
-    TraceContext,
-    Value,
-)
+from ..values import ConstValue, ExceptionValue, GeneratorValue, TraceContext, Value
 from . import attributes, calls, constant_folding, hash_keys, operators, subscripts
 from .callees import is_looking, keep_callers
 from .frame import PUSHED, Frame, TracedException
@@ -43,16 +35,6 @@ _NO_PLACE_TO_STOP = frozenset(("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_
 
 #: How many instructions a recorded operation may take, on average, in a program that is longer than the limit.
 INSTRUCTIONS_PER_NODE = 200
-
-
-class Warned:
-    """A trace's state of warnings: see `models/builtins/warned.py`."""
-
-    def __init__(self) -> None:
-        #: what was warned of since the filters changed, by module; None: they did not
-        self.seen: dict[int, set[Any]] | None = None
-        #: the list that warnings are appended to, where only the program's callers have it
-        self.outside: Value | None = None
 
 
 class SymbolicInterpreter:
@@ -75,13 +57,10 @@ class SymbolicInterpreter:
         self.host_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: what these calls go through: the holder, the attribute (None: any), what to do if that is changed
         self.said_through: list[tuple[Any, str | None, RestartAnalysis]] = []
-        self.warned = Warned()
         #: calls whose result is known, made for their effect before anything is changed: functions under `lru_cache`
         self.early_calls: list[tuple[Any, list[Value], dict[str, Value]]] = []
         #: calls whose results are inputs of the graph, made in front of it
         self.front_calls: list[FrontCall] = []
-        #: what context variables are set to behind the graph: tokens, in order
-        self.tokens: list[Any] = []
         #: objects that stand for ones which a cache may hold already, by id: which objects they are is not known
         self.uncached: dict[int, Value] = {}
         #: callbacks up to this depth are ordinary calls of the program's
@@ -213,11 +192,11 @@ class SymbolicInterpreter:
         found = False
         for position in range(max(0, len(frame.stack) - count), len(frame.stack)):
             value = frame.stack[position]
-            if isinstance(value, ScalarValue) and value.traced.known is not None:
+            if value.scalar is not None and value.traced.known is not None:
                 number = pin(self.builder, value.traced, f"an operand of {ins.name}, {self.loc()}")
                 frame.stack[position] = ConstValue(number, value.source)
                 found = True
-            elif isinstance(value, TextValue) and value.source is None:
+            elif value.is_text and value.source is None:
                 try:
                     frame.stack[position] = ConstValue(self.context.pin(value))
                 except GraphBreak:
@@ -434,7 +413,7 @@ class SymbolicInterpreter:
 
 def _cut_context(chain: Value, value: ExceptionValue) -> None:
     """Take `value` out of the contexts of `chain`, which is to become its context."""
-    while isinstance(chain, ExceptionValue) and chain.context is not None:
+    while chain.is_exception and chain.context is not None:
         if chain.context is value:
             chain.context = None
             return

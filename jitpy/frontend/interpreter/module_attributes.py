@@ -45,7 +45,7 @@ def load_module_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
 
 def module_getattribute(interp: Interpreter, value: Value, name: str) -> Any:
     """`types.ModuleType.__getattribute__(value, name)`."""
-    if not isinstance(value, PyValue) or not isinstance(value.obj, types.ModuleType):
+    if not isinstance(value.opaque, types.ModuleType):
         raise unsupported(value, "an attribute looked for as in modules")
     return _find(interp, value, type(interp.context.pin(value)), name, MISSING)
 

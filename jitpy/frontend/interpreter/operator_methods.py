@@ -16,18 +16,7 @@ import torch
 
 from ..guards.guard_set import MISSING
 from ..polyfills import MODELLED_ORIGINALS
-from ..values import (
-    ConstValue,
-    Interpreter,
-    SequenceValue,
-    SymValue,
-    TensorValue,
-    TraceContext,
-    Value,
-    is_subtype,
-    type_name,
-    unsupported,
-)
+from ..values import Interpreter, TraceContext, Value, is_subtype, type_name, unsupported
 
 _C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
@@ -66,7 +55,7 @@ def asks_program(context: TraceContext, names: Names, a: Value, b: Value) -> boo
 
 
 def _in_python(context: TraceContext, value: Value, *names: str | None) -> bool:
-    return bool(value.cls.__flags__ & _HEAP_TYPE) and not isinstance(value, TensorValue) and any(
+    return bool(value.cls.__flags__ & _HEAP_TYPE) and value.tensor is None and any(
         name is not None and by_program(context.class_lookup(value.cls, name)) for name in names)
 
 
@@ -132,7 +121,7 @@ def refusal(one: Attempt, slot: bool) -> str | None:
     slot is asked, not the method, which has other words."""
     kind, left, right = sequence_type(one.left), one.left, one.right
     if one.method in ("__mul__", "__rmul__", "__imul__"):
-        if isinstance(right, (ConstValue, SymValue)) and issubclass(right.cls, int):
+        if (right.is_constant or right.expr is not None) and issubclass(right.cls, int):
             return None
         if hasattr(right.cls, "__index__"):
             raise unsupported(left, "repetition")  # as often as an object's `__index__` says
@@ -140,12 +129,12 @@ def refusal(one: Attempt, slot: bool) -> str | None:
             f"{type_name(right.cls)!r} object cannot be interpreted as an integer"
     if kind is collections.deque or one.method == "__iadd__":
         return None  # the method says what it refuses
-    if isinstance(right, SequenceValue) and kind is right.base or \
+    if kind is right.base and kind in (list, tuple) or \
             kind in (str, bytes) and is_subtype(right.cls, kind):
         return None
     assert kind is not None
     if is_subtype(right.cls, kind) or kind is bytes and sequence_type(right) is None and \
-            not isinstance(right, (ConstValue, SymValue)) or left.cls is torch.Size:
+            not right.is_constant and right.expr is None or left.cls is torch.Size:
         raise unsupported(right, "concatenation")
     if kind is bytes:
         return f"can't concat {type_name(right.cls)} to bytes"
@@ -154,7 +143,7 @@ def refusal(one: Attempt, slot: bool) -> str | None:
 
 def own_methods(interp: Interpreter, value: Value, *names: str) -> None:
     """A break where a program put methods of its own into torch's classes; else that it did not is guarded."""
-    for name in names if isinstance(value, TensorValue) else ():
+    for name in names if value.tensor is not None else ():
         found = interp.context.class_lookup(value.cls, name)
         if isinstance(found, types.FunctionType) and not (found.__module__ or "").startswith("torch"):
             raise unsupported(value, f"{type_name(value.cls)}.{name}, which is the program's,")

@@ -25,17 +25,9 @@ from ..values import (
     COMPARE,
     SYMBOLS,
     UNARY,
-    BoxedValue,
-    ConstValue,
-    DictValue,
     Interpreter,
-    ListValue,
-    ModelledValue,
-    ObjectValue,
     ScalarValue,
     SymValue,
-    TensorValue,
-    TextValue,
     TupleValue,
     UnreadTuple,
     Value,
@@ -61,18 +53,16 @@ from .operator_methods import (
     sequence_type,
 )
 
-_NUMBERS = (ConstValue, SymValue, ScalarValue)
-
 
 def binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool = False) -> Any:
     """`a op b`; `name` is the BinaryOp's. A Value or PUSHED."""
     function, dunder, reflected, inplace_dunder = BINARY[name]
-    if isinstance(a, ConstValue) and isinstance(b, ConstValue):  # what refuses operands names the operator
+    if a.is_constant and b.is_constant:  # what refuses operands names the operator
         return fold_constants(interp, getattr(operator, inplace_dunder) if inplace else function, a.value, b.value)
     beside_tensor(interp, a, b, BINARY[name][1:])
     if a.is_boxed or b.is_boxed:
         left = plain_part(interp, a, dunder, inplace_dunder) if inplace else plain_part(interp, a, dunder)
-        right = b.whole_plain_part(interp) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
+        right = b.whole_plain_part(interp) if a.tensor is not None else plain_part(interp, b, reflected)
         if (a.is_recorded or b.is_recorded) and not left.is_boxed and not right.is_boxed:
             return binary(interp, name, left, right, inplace)
         result = None if a.is_number or a.is_recorded else a.arithmetic(interp, name, b, inplace)  # of flags
@@ -99,7 +89,7 @@ def _combined(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool)
 def _operate(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Any:
     """An operator by the data model: the slots of both classes in turn, methods in Python among them."""
     context = interp.context
-    if any(isinstance(x, TensorValue) and isinstance(y, ModelledValue) for x, y in ((a, b), (b, a))):
+    if any(x.tensor is not None and y.is_modelled for x, y in ((a, b), (b, a))):
         raise unsupported(a, f"operator {SYMBOLS[name]}")  # C knows what a tensor makes of it
     names = _names(name, inplace)
     symbol = f"{SYMBOLS[name].split()[0]}=" if inplace else SYMBOLS[name]
@@ -122,7 +112,7 @@ def _operate(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) 
     if last is not None and refused is None:
         if not methods:
             return _by_c(interp, name, last)
-        if name == "REMAINDER" or isinstance(last.left, DictValue):  # a text may be the result itself
+        if name == "REMAINDER" or issubclass(last.left.cls, dict):  # a text may be the result itself
             raise unsupported(last.left, f"operator {SYMBOLS[name]}")
         seen = _seen_by_c(interp, last)
         methods.append(TupleValue([context.const_object(last.found), seen.left, seen.right]))
@@ -158,7 +148,7 @@ def _by_c(interp: Interpreter, name: str, one: Attempt) -> Any:
     swapped = one.method == reflected
     if name == "REMAINDER" and sequence_type(one.right if swapped else one.left) in (str, bytes):
         return _formatted(interp, one.right, one.left) if swapped else _formatted(interp, one.left, one.right)
-    if all(isinstance(v, (*_NUMBERS, TextValue)) for v in (seen.left, seen.right)):
+    if all(v.is_constant or v.is_computed or v.is_text for v in (seen.left, seen.right)):
         return binary(interp, name, seen.right, seen.left) if swapped else binary(interp, name, seen.left, seen.right)
     result = _combined(interp, name, seen.right, seen.left, False) if swapped else \
         _combined(interp, name, seen.left, seen.right, one.method == inplace)
@@ -169,7 +159,6 @@ def _by_c(interp: Interpreter, name: str, one: Attempt) -> Any:
 def _formatted(interp: Interpreter, template: Value, argument: Value) -> Value:
     """`template % argument`: argument is asked for its text, whatever its class."""
     plain = template.whole_plain_part(interp).as_known(interp)
-    assert isinstance(plain, ConstValue)
     result = interp.format_percent(plain.value, argument)
     if isinstance(plain.value, str) and plain.value and "%" not in plain.value:
         return template  # a text without a place is the result itself
@@ -220,11 +209,11 @@ def same_object(interp: Interpreter, a: Value, b: Value) -> bool:
 
 def _same_literal(interp: Interpreter, a: Value, b: Value) -> bool:
     """Identity of numbers and texts. Which equal ones are one object is up to CPython, at each call anew."""
-    if isinstance(a, ConstValue) and isinstance(b, ConstValue) and a.value != a.value and b.value != b.value:
+    if a.is_constant and b.is_constant and a.value != a.value and b.value != b.value:
         return _one_nan(interp, a, b)
     if is_polyfill(interp.frame.code):  # which asks `x is y or x == y`
-        return isinstance(a, ConstValue) and isinstance(b, ConstValue) and a.value is b.value
-    x, y = (interp.context.specialize(v.expr, "is") if isinstance(v, SymValue) else v.value if isinstance(v, ConstValue)
+        return a.is_constant and b.is_constant and a.value is b.value
+    x, y = (interp.context.specialize(v.expr, "is") if v.expr is not None else v.value if v.is_constant
             else None for v in (a, b))
     if x is None or y is None:
         raise GraphBreak("unsupported_value", f"identity of {a.describe()} and {b.describe()}")
@@ -234,7 +223,7 @@ def _same_literal(interp: Interpreter, a: Value, b: Value) -> bool:
         return True
     if a.source is None and b.source is None and x is y and type(x) is not torch.device:
         return True
-    if a.source is None or b.source is None or isinstance(a, SymValue) or isinstance(b, SymValue):
+    if a.source is None or b.source is None or a.expr is not None or b.expr is not None:
         raise GraphBreak("unsupported_value", f"identity of two equal constants {x!r}")
     if x is y:
         interp.context.guard(a.source, "same", b.source)
@@ -247,7 +236,7 @@ def _same_literal(interp: Interpreter, a: Value, b: Value) -> bool:
 def compare(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
     """`a < b` and the like: a Value or PUSHED."""
     function = COMPARE[symbol][0]
-    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+    if a.is_constant and b.is_constant:
         return fold_constants(interp, function, a.value, b.value)
     beside_tensor(interp, a, b, COMPARE[symbol][1:])
     for value in (a, b):
@@ -263,15 +252,20 @@ def compare(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
     return _compare_attempts(interp, symbol, a, b) if answer is None else answer
 
 
+def _is_boxed(left: Value, right: Value) -> bool:
+    """Whether one is an instance of a class that is derived from a number or text."""
+    return left.plain is not None or right.plain is not None
+
+
 def _compare_plain_parts(interp: Interpreter, symbol: str, a: Value, b: Value) -> Any:
     """A comparison with an instance of a class derived from a number or text, or of a tensor with a member of an
     enumeration; NotImplemented for other members, which are compared as objects."""
     _, dunder, reflected = COMPARE[symbol]
-    if not any(isinstance(value, (BoxedValue, TensorValue)) for value in (a, b)):
+    if not any(value.plain is not None or value.tensor is not None for value in (a, b)):
         return NotImplemented
     left = plain_part(interp, a, dunder)
-    right = b.whole_plain_part(interp) if isinstance(a, TensorValue) else plain_part(interp, b, reflected)
-    is_asked = isinstance(left, BoxedValue) or isinstance(right, BoxedValue) or left is a and right is b
+    right = b.whole_plain_part(interp) if a.tensor is not None else plain_part(interp, b, reflected)
+    is_asked = _is_boxed(left, right) or left is a and right is b
     return _compare_attempts(interp, symbol, a, b) if is_asked else compare(interp, symbol, left, right)
 
 
@@ -291,16 +285,16 @@ def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> A
                            if isinstance(f, types.FunctionType)]
                 return interp.call(interp.context.const_object(construct.compare), [const(symbol), a, b, *methods], {})
             result = interp.call_sync(handler, [left, right])
-            if not (isinstance(result, ConstValue) and result.value is NotImplemented):
+            if result.literal is not NotImplemented:
                 return result
-        elif (isinstance(left, BoxedValue) or isinstance(right, BoxedValue)) and answers(interp, method, left, right):
+        elif _is_boxed(left, right) and answers(interp, method, left, right):
             x, y = left.whole_plain_part(interp), right.whole_plain_part(interp)
             return compare(interp, symbol, x, y) if left is a else compare(interp, symbol, y, x)
         elif symbol == "!=" and found is object.__ne__ and \
                 isinstance(interp.context.class_lookup(left.cls, "__eq__"), types.FunctionType):
             result = interp.call_sync(interp.context.const_object(interp.context.class_lookup(left.cls, "__eq__")),
                                       [left, right])
-            if not (isinstance(result, ConstValue) and result.value is NotImplemented):
+            if result.literal is not NotImplemented:
                 return const(not truth(interp, result))
         elif left.answers_comparisons and not left.is_known_object and index == 0:
             answer = compare_builtin(interp, symbol, a, b)
@@ -310,7 +304,7 @@ def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> A
     if answer is not None:
         return answer
     for value in (a, b):
-        if isinstance(value, ObjectValue) and value.cls is int:  # the number of a hook
+        if value.is_instance and value.cls is int:  # the number of a hook
             raise unsupported(value, symbol)
     if symbol in ("==", "!="):
         return const(same_object(interp, a, b) == (symbol == "=="))
@@ -320,9 +314,8 @@ def _compare_attempts(interp: Interpreter, symbol: str, a: Value, b: Value) -> A
 
 def _answers(interp: Interpreter, symbol: str, found: Any, left: Value, right: Value, method: str) -> bool:
     """Whether a comparison method in C may say something else than NotImplemented about a user's object."""
-    if isinstance(left, BoxedValue) or isinstance(right, BoxedValue):
-        if not isinstance(found, types.FunctionType) and answers(interp, method, left, right):
-            return True
+    if _is_boxed(left, right) and not isinstance(found, types.FunctionType) and answers(interp, method, left, right):
+        return True
     if found is None:
         return True  # it raises
     if found is getattr(object, method):
@@ -349,23 +342,23 @@ def equal(interp: Interpreter, a: Value, b: Value) -> bool:
     """Whether `a is b or a == b`, as containers compare their items."""
     if a is b:
         return True
-    if isinstance(a, TensorValue):
+    if a.tensor is not None:
         a.is_same(interp, b)
     return truth(interp, interp.finish_sync(compare(interp, "==", a, b))) or _one_nan(interp, a, b)
 
 
 def _one_nan(interp: Interpreter, a: Value, b: Value) -> bool:
     """Whether two numbers that are not equal are one NaN all the same."""
-    if not (isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) and a.cls is b.cls and a.cls in (float, complex)):
+    if not (a.is_number and b.is_number and a.cls is b.cls and a.cls in (float, complex)):
         return False
-    if isinstance(a, ConstValue) and isinstance(b, ConstValue):
+    if a.is_constant and b.is_constant:
         if a.value == a.value or b.value == b.value:
             return False
         interp.context.identify(a)
         interp.context.identify(b)
         return a.value is b.value
     for one, other in ((a, b), (b, a)):
-        if isinstance(one, ScalarValue) and one.source is not None and other.source is not None:
+        if one.scalar is not None and one.source is not None and other.source is not None:
             truth(interp, compare_numbers(interp, "==", one, one))  # this time it is no NaN
     return False
 
@@ -390,7 +383,7 @@ def truth_or_number(interp: Interpreter, value: Value) -> bool | TracedScalar:
                 result = interp.call_sync(interp.context.const_object(found), [value])
                 if name == "__len__":
                     result = _checked_length(interp, result)
-                elif not isinstance(result, ScalarValue) and result.cls is not bool:
+                elif result.scalar is None and result.cls is not bool:
                     raise interp.throw(TypeError, f"__bool__ should return bool, returned {result.cls.__name__}")
                 return truth_or_number(interp, result)
             if found is not MISSING:
@@ -423,7 +416,7 @@ def known_number(interp: Interpreter, value: ScalarValue, what: str) -> Any:
 
 def length(interp: Interpreter, value: Value) -> Value:
     """`len(value)`."""
-    if isinstance(value, ConstValue):
+    if value.is_constant:
         return fold_constants(interp, len, value.value)
     found = interp.context.class_lookup(value.cls, "__len__")
     if isinstance(found, types.FunctionType):
@@ -440,7 +433,7 @@ def _is_negative(interp: Interpreter, number: SymValue) -> bool:
 
 def _checked_length(interp: Interpreter, found: Value) -> Value:
     """The result of a `__len__` in Python, as `len()` passes it on."""
-    if isinstance(found, SymValue) and not _is_negative(interp, found) or isinstance(found, ScalarValue):
+    if found.expr is not None and not _is_negative(interp, found) or found.scalar is not None:
         return found  # a size, or a number that the graph computes
     number = as_int(interp, found, "len()")
     if number < 0:
@@ -456,5 +449,5 @@ def mutate(interp: Interpreter, value: Any) -> None:
     interp.context.writes += 1
     if value.source is not None:
         interp.context.touch(value)
-    elif isinstance(value, ListValue) and value.owner is not None:
+    elif value.base is list and value.owner is not None:
         changed(interp.context, value.owner)

@@ -10,21 +10,7 @@ from ..breaks import GraphBreak
 from ..guards.guard_set import MISSING
 from ..models.builtins.iteration import builtin_iter, get_iter_sync, is_iterable, next_sync
 from ..models.builtins.plain_parts import answers, plain_part
-from ..values import (
-    BINARY,
-    COMPARE,
-    ConstValue,
-    DictValue,
-    Exhausted,
-    Interpreter,
-    IteratorValue,
-    ObjectValue,
-    SetValue,
-    TensorValue,
-    Value,
-    const,
-    type_name,
-)
+from ..values import BINARY, COMPARE, Exhausted, Interpreter, Value, const, type_name
 from .calls import as_int
 from .operators import (
     compare_builtin,
@@ -41,7 +27,7 @@ def get_item(interp: Interpreter, container: Value, key: Value) -> Any:
 
 def _method(interp: Interpreter, container: Value, name: str) -> Any:
     """The class's entry for a special name; MISSING for tensors, whose own methods are looked up when recorded."""
-    return MISSING if isinstance(container, TensorValue) else interp.context.class_lookup(container.cls, name)
+    return MISSING if container.tensor is not None else interp.context.class_lookup(container.cls, name)
 
 
 def builtin_get_item(interp: Interpreter, container: Value, key: Value) -> Any:
@@ -57,7 +43,7 @@ def index_of(interp: Interpreter, key: Value, kind: str) -> int:
     number = key.as_index(interp, "subscript")
     if number is not None:
         return number
-    if isinstance(key, ObjectValue) and interp.context.has_slot(key.cls, "__index__"):
+    if key.is_instance and interp.context.has_slot(key.cls, "__index__"):
         return as_int(interp, key, "subscript")
     if hasattr(key.cls, "__index__"):
         raise GraphBreak("unsupported_value", f"{key.describe()} as index of a Python sequence")
@@ -125,7 +111,7 @@ def _wrapper_iter(interp: Interpreter, owner: type, a: Value) -> Any:
 
 
 def _wrapper_next(interp: Interpreter, owner: type, a: Value) -> Any:
-    return interp.call(interp.context.const_object(next), [a], {}) if isinstance(a, IteratorValue) else None
+    return interp.call(interp.context.const_object(next), [a], {}) if a.is_iterator else None
 
 
 def _wrapper_len(interp: Interpreter, owner: type, a: Value) -> Any:
@@ -133,9 +119,9 @@ def _wrapper_len(interp: Interpreter, owner: type, a: Value) -> Any:
 
 
 def _wrapper_contains(interp: Interpreter, owner: type, a: Value, key: Value) -> Any:
-    if isinstance(a, DictValue):
-        return const(interp.context.dict_get(a, key.key(interp)) is not None)
-    return contains(interp, a, key) if isinstance(a, SetValue) and a.cls in (set, frozenset) else None
+    if issubclass(a.cls, dict):
+        return a.contains(interp, key)
+    return contains(interp, a, key) if a.cls in (set, frozenset) and a.base is not None else None
 
 
 def _wrapper_compare(symbol: str) -> Any:
@@ -146,7 +132,7 @@ def _wrapper_compare(symbol: str) -> Any:
             found = interp.context.class_lookup(a.cls, "__eq__") if symbol == "!=" else object.__eq__
             if found is not object.__eq__:  # `object.__ne__` turns round what that says
                 answer = interp.call_sync(interp.context.const_object(found), [a, b])
-                unknown = isinstance(answer, ConstValue) and answer.value is NotImplemented
+                unknown = answer.literal is NotImplemented
                 return answer if unknown else const(not interp.truth(answer))
             return const(NotImplemented)
         answer = compare_builtin(interp, symbol, a, b)
@@ -161,7 +147,7 @@ def _wrapper_binary(name: str, method: str, swapped: bool = False, inplace: bool
     def handler(interp: Interpreter, owner: type, a: Value, b: Value) -> Any:
         left, right = (b, a) if swapped else (a, b)
         if owner in (set, frozenset):
-            if not isinstance(left, SetValue) or not isinstance(right, SetValue):
+            if not {left.base, right.base} <= {set, frozenset}:
                 return const(NotImplemented)
             return interp.set_binary(name, left, right, inplace)
         return interp.binary(name, left, right) if answers(interp, method, a, b) else None

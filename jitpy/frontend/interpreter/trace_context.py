@@ -162,7 +162,7 @@ class SymbolicTraceContext:
     def pin_instance(self, value: Value) -> Any:
         """The real object of an instance or a parameter, from now on guarded by identity but not kept alive. None where
         there is no such object, or where another one comes at each call."""
-        real = value.real if isinstance(value, (ObjectValue, TensorValue)) else None
+        real = value.real if value.is_instance or value.tensor is not None else None  # type: ignore[attr-defined]
         if real is None or value.source is None or isinstance(real, torch.Tensor) and value.cls is torch.Tensor:
             return None
         if not isinstance(value.source, ConstSource):
@@ -258,7 +258,7 @@ class SymbolicTraceContext:
             return self.class_writes[owner].items[name]
         source = item(instance_dict(constant(owner, _name_of(owner))), name)
         value = self.wrap(owner.__dict__[name], source)
-        if isinstance(value, (SymValue, ScalarValue)):
+        if value.is_computed:
             lookup = self._lookups.get(cls)
             if lookup is not None and lookup.names.get(name) is owner.__dict__[name]:
                 lookup.names[name] = HeldBy(owner)
@@ -289,7 +289,7 @@ class SymbolicTraceContext:
     def touch(self, value: Value) -> None:
         """Note that a value changed: something is to be written back if it is reachable from outside."""
         self.writes += 1
-        self.touches += not isinstance(value, DictValue)
+        self.touches += not issubclass(value.cls, dict)
         if id(value) not in self._dirty_ids:
             self._dirty_ids.add(id(value))
             self.dirty.append(value)
@@ -399,7 +399,7 @@ class SymbolicTraceContext:
                 self.own_access.add(value.source.key())
             if type(real) is dict:
                 known = self._by_id.get(id(real))
-                if isinstance(known, DictValue):  # two objects with one __dict__
+                if known is not None:  # two objects with one __dict__
                     self.guard(instance_dict(value.source), "same", known.source)
                     value.attrs = known
                 else:
@@ -419,8 +419,8 @@ class SymbolicTraceContext:
     def attributes_of(self, obj: Any, source: Source) -> DictValue:
         """The `__dict__` of an object that is opaque otherwise; guarded as it is read."""
         real = obj.__dict__
-        known = self._by_id.get(id(real))
-        if isinstance(known, DictValue):
+        known: Any = self._by_id.get(id(real))
+        if known is not None:
             return known
         made = self._by_id[id(real)] = DictValue(instance_dict(source), dict, real, real)
         self._kept.append(real)
@@ -503,8 +503,9 @@ class SymbolicTraceContext:
         if d.source is None or type(key) is str:
             return
         for part in key if type(key) is tuple else (key,):
-            known = self._by_id.get(id(part))
-            if isinstance(known, (TensorValue, ObjectValue)) and known.source is not None and known.real is part:
+            known: Any = self._by_id.get(id(part))
+            if known is not None and known.source is not None and (known.is_instance or known.tensor is not None) and \
+                    known.real is part:
                 self.guard(known.source, "id", part)
 
     def dict_complete(self, d: DictValue) -> None:
@@ -618,7 +619,6 @@ class SymbolicTraceContext:
         del d.log[first:]
         for marker, value in pending:
             key = fixed_key(self, d.keys.pop(marker))
-            assert isinstance(value, Value)
             self.dict_set(d, key, value, self.const_object(key))
 
     def dict_delete(self, d: DictValue, key: Any) -> None:
@@ -644,7 +644,6 @@ class SymbolicTraceContext:
                 globals, name or f"{globals.get('__name__', '?')}.__dict__")
             found = DictValue(source, dict, globals, globals)
             self._by_id[id(globals)] = found
-        assert isinstance(found, DictValue)
         return found
 
     def builtins_value(self, name: str) -> Value | None:
@@ -660,9 +659,7 @@ class SymbolicTraceContext:
 
     def closure_cell(self, i: int, name: str, cell: Any) -> CellValue:
         """Cell number `i` of the root function's closure."""
-        value = self.wrap(cell, ClosureCellSource(i, name))
-        assert isinstance(value, CellValue)
-        return value
+        return self.wrap(cell, ClosureCellSource(i, name))  # type: ignore[return-value]
 
     def read_slot(self, value: ObjectValue, descriptor: Any) -> Value | None:
         """A member descriptor's value on an instance, or None where unset."""

@@ -59,9 +59,7 @@ def _wrap_builtin(context: TraceContext, obj: Any, cls: type, source: Source) ->
 def closed_over(interp: Interpreter, fn: FunctionValue, variable: str) -> Value:
     """The content of a function's closure under the name of one of its free variables."""
     assert fn.closure is not None
-    content = interp.context.cell_content(interp.context.force(fn.closure[fn.code.co_freevars.index(variable)]))
-    assert isinstance(content, Value)
-    return content
+    return interp.context.cell_content(interp.context.force(fn.closure[fn.code.co_freevars.index(variable)]))
 
 
 def _is_bound_to_instance(obj: Any) -> bool:

@@ -25,7 +25,6 @@ _MODULES = (
     "builtins.shown_tensors",
     "builtins.signatures",
     "builtins.strings",
-    "builtins.thread_locals",
     "builtins.weak_references",
     "tensors.autograd_functions",
     "tensors.backward_calls",

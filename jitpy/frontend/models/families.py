@@ -11,7 +11,8 @@ import torch
 from ...marks import ALLOWED, DISABLED, original_of
 from ..arity import accepts
 from ..breaks import GraphBreak
-from ..capture.torch_calls.tensor_calls import is_torch_callable, is_user_op
+from ..capture.schemas import is_user_op
+from ..capture.torch_calls.tensor_calls import is_torch_callable
 from ..capture.torch_state import torch_state_functions
 from ..interpreter.callees import (
     CLASS,
@@ -29,7 +30,7 @@ from ..interpreter.callees import (
 from ..interpreter.constant_folding import OF_NUMBERS, fold_deep, fold_numpy_numbers, is_pure, takes_constants_only
 from ..interpreter.subscripts import SLOT_WRAPPERS
 from ..polyfills import MODELLED_TYPES, POLYFILLS
-from ..values import ConstValue, Interpreter, PyValue, Value
+from ..values import UNKNOWN, Interpreter, PyValue, Value
 from .builtins.modelled_types import make_modelled, original_type
 
 
@@ -82,7 +83,7 @@ def _pure(obj: Any) -> Any:
 
 @family("constant", _pure, METHOD, CLASS, OBJECT, is_exact=False)
 def _fold(interp: Interpreter, fn: Value, obj: Any, found: Any, args: Args, kwargs: Kwargs) -> Any:
-    if takes_constants_only(obj) and not all(isinstance(a, ConstValue) for a in args):
+    if takes_constants_only(obj) and not all(a.is_constant for a in args):
         return NotImplemented
     folded = fold_deep(interp, obj, args, kwargs)
     return NotImplemented if folded is None else folded
@@ -180,9 +181,10 @@ def _call_by_class(interp: Interpreter, fn: Value, obj: Any, found: type, args: 
 
 def _enum_member(interp: Interpreter, cls: type, args: Args, kwargs: Kwargs) -> Any:
     """Enum lookups by value: members are constants. None where code of the program's answers for other values."""
-    if not issubclass(cls, enum.Enum) or len(args) != 1 or kwargs or not isinstance(args[0], (ConstValue, PyValue)):
+    if not issubclass(cls, enum.Enum) or len(args) != 1 or kwargs or not (
+            args[0].is_constant or args[0].opaque is not UNKNOWN):
         return None
-    key = args[0].value if isinstance(args[0], ConstValue) else interp.context.pin(args[0])
+    key = args[0].real_object(interp)
     missing = interp.context.class_lookup(cls, "_missing_")
     if missing not in (vars(enum.Enum)["_missing_"], vars(enum.Flag)["_missing_"]):
         if type(key) is not cls and not any(known == key for known in cls._value2member_map_):
@@ -203,7 +205,7 @@ def _call_scripted(interp: Interpreter, fn: PyValue, args: Args, kwargs: Kwargs)
 @calls_of(type(vars(torch.jit.ScriptFunction)["save"]))
 def _call_script_method(interp: Interpreter, fn: PyValue, args: Args, kwargs: Kwargs) -> Any:
     """`ScriptFunction.__call__`, which tools wrap."""
-    if fn.obj.__name__ != "__call__" or not args or not isinstance(args[0], PyValue) or \
-            not isinstance(args[0].obj, torch.jit.ScriptFunction):
+    if fn.obj.__name__ != "__call__" or not args or \
+            not isinstance(args[0].opaque, torch.jit.ScriptFunction):
         return NotImplemented
     return _call_scripted(interp, args[0], args[1:], kwargs)

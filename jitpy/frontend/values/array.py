@@ -53,6 +53,7 @@ class ArrayValue(Value):
     __slots__ = ("cls", "traced")
     may_be_buffer = True
     is_recorded = True
+    is_array = True
 
     def __init__(self, traced: Any, cls: type, source: Source | None = None) -> None:
         self.source = source

@@ -18,6 +18,7 @@ class ConstValue(Value):
     __slots__ = ("value",)
     is_rebuilt = True
     is_atomic = True
+    is_constant = True
 
     def __init__(self, value: Any, source: Source | None = None) -> None:
         self.source = source
@@ -26,6 +27,10 @@ class ConstValue(Value):
     @property
     def cls(self) -> type:  # type: ignore[override]
         return type(self.value)
+
+    @property
+    def literal(self) -> Any:  # type: ignore[override]
+        return self.value
 
     is_known_object = True
 

@@ -107,8 +107,7 @@ class DictValue(ObjectValue):
         return bool(self.vals or self.log) or self.complete
 
     @property
-    def base(self) -> type:
-        """The class in C whose methods it has."""
+    def base(self) -> type:  # type: ignore[override]
         return collections.OrderedDict if issubclass(self.cls, collections.OrderedDict) else dict
 
     def children(self) -> Iterable[Any]:
@@ -171,13 +170,8 @@ class DictViewValue(Value):
         return DictIterator(interp, self.of, self.kind, backwards)
 
     @property
-    def base(self) -> type:
-        """The class whose method made it."""
-        return self.of.base
-
-    @property
     def cls(self) -> type:  # type: ignore[override]
-        return type(getattr(self.base(), self.kind)())
+        return type(getattr(self.of.base(), self.kind)())
 
     def truth(self, interp: Interpreter) -> Any:
         return interp.truth_or_number(self.length(interp))

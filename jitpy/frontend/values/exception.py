@@ -18,6 +18,7 @@ from .wrapping import wraps
 class ExceptionValue(ObjectValue):
     """An exception instance; `args` as BaseException keeps them. `step` is where it was raised first, or -1."""
 
+    is_exception = True
     __slots__ = ("args", "cause", "context", "members", "step", "suppress_context")
 
     def __init__(self, cls: type, args: list[Value], source: Source | None = None, real: Any = None) -> None:

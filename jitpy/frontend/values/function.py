@@ -28,6 +28,11 @@ class CellValue(Value):
         self.real = real
         self.dirty = False
 
+    @property
+    def held(self) -> Value | None:
+        """The value in it; None where it is empty, or was not read."""
+        return self.content if isinstance(self.content, Value) else None
+
     def store(self, context: TraceContext, new: Value | Missing) -> None:
         self.content = new
         self.dirty = True

@@ -20,6 +20,7 @@ class ObjectValue(Value):
     to member descriptors. `real` is the live object of an instance from outside."""
 
     takes_attributes = True
+    is_instance = True
     __slots__ = ("attrs", "born", "cls", "dirty_slots", "real", "slots")
 
     def __init__(self, cls: type, source: Source | None = None, real: Any = None) -> None:
@@ -90,6 +91,7 @@ class ModelledValue(ObjectValue):
     `hidden` is the state that only the methods of `body` see. `dirty` says that it has to be written back.
     """
 
+    is_modelled = True
     __slots__ = ("body", "dirty", "hidden")
 
     def __init__(self, cls: type, body: Any, source: Source | None = None, real: Any = None) -> None:

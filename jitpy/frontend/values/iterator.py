@@ -6,7 +6,6 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from ..guards.source import Source
 from .base import Interpreter, Value, unsupported
 
 
@@ -14,7 +13,9 @@ class IteratorValue(Value):
     """Base of iterators over known values. `step(interp)` returns the next Value or raises `Exhausted`."""
 
     __slots__ = ()
+    is_iterator = True
     cls: Any = type(iter([]))
+    is_iterator = True
 
     def step(self, interp: Any) -> Any:
         raise NotImplementedError
@@ -29,10 +30,6 @@ class IteratorValue(Value):
 
     def place(self) -> Any:
         return "iterator", self.cls
-
-    def container(self) -> tuple[Any, Source] | None:
-        """For an iterator from outside: what it goes over and where that is found, if it may change."""
-        return None
 
 
 class Exhausted(Exception):
@@ -50,6 +47,7 @@ class GeneratorValue(Value):
     `cls` is another type where it stands for an iterator in C.
     """
 
+    is_generator = True
     __slots__ = ("born", "cls", "frame", "func", "handled", "is_hidden", "outer", "running", "started")
 
     def __init__(self, frame: Any, born: int, func: Any) -> None:
@@ -65,6 +63,7 @@ class GeneratorValue(Value):
         self.outer: Value | None = None
 
     iter_is_known = True
+    is_generator = True
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         return None if backwards else self

@@ -20,6 +20,7 @@ class ComputedNumberValue(Value):
 
     __slots__ = ()
     is_number = True
+    is_computed = True
 
     def arithmetic(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
         return symbolic_binary(interp, name, self, other) if other.is_number else None
@@ -106,6 +107,10 @@ class ScalarValue(ComputedNumberValue):
     def __init__(self, traced: Any, source: Source | None = None) -> None:
         self.source = source
         self.traced = traced
+
+    @property
+    def scalar(self) -> Any:  # type: ignore[override]
+        return self.traced
 
     def part_of_text(self, context: TraceContext) -> Any:
         known = context.known_number(self.traced, f"a text, {context.builder.loc}")

@@ -55,6 +55,10 @@ class PyValue(Value):
     def cls(self) -> type:  # type: ignore[override]
         return type(self.obj)
 
+    @property
+    def opaque(self) -> Any:  # type: ignore[override]
+        return self.obj
+
     def pinned_object(self, context: TraceContext) -> Any:
         """The real object, from now on guarded."""
         if not self.pinned:

@@ -7,17 +7,15 @@ from typing import Any
 
 from ..guards.source import Source, attr
 from .base import Interpreter, TraceContext, Value, unsupported
-from .constant import ConstValue, const
+from .constant import const
 from .iterators import SequenceIterator
-from .number import SymValue
 from .wrapping import wraps
 
 
-class SliceValue(Value):
-    """A slice object."""
+class BoundsValue(Value):
+    """What has a start, a stop and a step."""
 
     __slots__ = ("start", "step", "stop")
-    cls = slice
 
     def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
         self.source = source
@@ -25,6 +23,17 @@ class SliceValue(Value):
 
     def children(self) -> Iterable[Any]:
         return self.start, self.stop, self.step
+
+    def c_attribute(self, interp: Interpreter, name: str) -> Value:
+        part: Value = getattr(self, name)
+        return part
+
+
+class SliceValue(BoundsValue):
+    """A slice object."""
+
+    __slots__ = ()
+    cls = slice
 
     def real(self, interp: Interpreter) -> slice:
         """The slice with int bounds."""
@@ -34,7 +43,7 @@ class SliceValue(Value):
         return slice(self._bound(interp, self.start), self._bound(interp, self.stop), step)
 
     def _bound(self, interp: Interpreter, bound: Value) -> int | None:
-        if isinstance(bound, ConstValue) and bound.value is None:
+        if bound.literal is None:
             return None
         if not interp.context.has_slot(bound.cls, "__index__"):
             raise interp.throw(TypeError, "slice indices must be integers or None or have an __index__ method")
@@ -55,40 +64,31 @@ class SliceValue(Value):
         return slice(fake(self.start), fake(self.stop), fake(self.step))
 
     def payload(self, interp: Interpreter) -> slice:
-        return slice(*(part.payload(interp) for part in (self.start, self.stop, self.step)))
-
-    def c_attribute(self, interp: Interpreter, name: str) -> Value:
-        part: Value = getattr(self, name)
-        return part
+        return slice(*(part.payload(interp) for part in self.children()))
 
 
-class RangeValue(Value):
+class RangeValue(BoundsValue):
     """A range whose bounds may be symbolic."""
 
-    __slots__ = ("start", "step", "stop")
+    __slots__ = ()
     cls = range
-
-    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
-        self.source = source
-        self.start, self.stop, self.step = start, stop, step
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         items = self.real(interp)
         return SequenceIterator([const(i) for i in (items[::-1] if backwards else items)], type(iter(range(0))))
 
-    def children(self) -> Iterable[Any]:
-        return self.start, self.stop, self.step
+    def is_fixed(self, interp: Interpreter) -> bool:
+        return all(bound.is_constant for bound in self.children())
 
     def real(self, interp: Interpreter) -> range:
         """The range in this call: symbolic bounds are specialised to their values."""
-        return range(*(interp.as_int(v, "range()") for v in (self.start, self.stop, self.step)))
+        return range(*(interp.as_int(bound, "range()") for bound in self.children()))
 
     def truth(self, interp: Interpreter) -> Any:
         return interp.truth_or_number(self.length(interp))
 
     def length(self, interp: Interpreter) -> Value:
-        counts = [v.value for v in (self.start, self.step) if isinstance(v, ConstValue)]
-        if isinstance(self.stop, SymValue) and counts == [0, 1]:
+        if self.stop.expr is not None and self.start.literal == 0 and self.step.literal == 1:
             is_negative = interp.truth(interp.finish_sync(interp.compare("<", self.stop, const(0))))
             return const(0) if is_negative else self.stop
         return const(len(self.real(interp)))
@@ -114,21 +114,8 @@ class RangeValue(Value):
             raise interp.throw(IndexError, "range object index out of range")
         return const(real[i])
 
-    def c_attribute(self, interp: Interpreter, name: str) -> Value:
-        part: Value = getattr(self, name)
-        return part
 
-
-_PARTS = ("start", "stop", "step")
-
-
-@wraps(slice)
-def _wrap_slice(context: TraceContext, obj: slice, cls: type, source: Source) -> Value:
-    start, stop, step = (context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS)
-    return SliceValue(start, stop, step, source)
-
-
-@wraps(range)
-def _wrap_range(context: TraceContext, obj: range, cls: type, source: Source) -> Value:
-    start, stop, step = (context.wrap(getattr(obj, name), attr(source, name)) for name in _PARTS)
-    return RangeValue(start, stop, step, source)
+@wraps(slice, range)
+def _wrap(context: TraceContext, obj: slice | range, cls: type, source: Source) -> Value:
+    start, stop, step = (context.wrap(getattr(obj, name), attr(source, name)) for name in ("start", "stop", "step"))
+    return (SliceValue if isinstance(obj, slice) else RangeValue)(start, stop, step, source)

@@ -21,7 +21,6 @@ class SequenceValue(ObjectValue):
 
     __slots__ = ()
     answers_comparisons = True
-    base: Any
     items: Any
 
     def made_of(self, items: list[Any]) -> SequenceValue:
@@ -39,8 +38,10 @@ class SequenceValue(ObjectValue):
         """All items."""
         return [interp.context.force(v) for v in self.items]
 
-    def branches(self, interp: Interpreter) -> list[Value] | None:
-        return self.forced(interp)
+    listed = branches = forced
+
+    def is_fixed(self, interp: Interpreter) -> bool:
+        return self.cls is self.base and all(item.is_fixed(interp) for item in self.forced(interp))
 
     def rebuild(self, interp: Interpreter, item: Callable[[Value], Value]) -> Value | None:
         is_exact = self.cls is self.base or self.cls is torch.Size

@@ -45,6 +45,10 @@ class SetValue(ObjectValue):
         self._items = items
         self.unread = None
 
+    @property
+    def base(self) -> Any:  # type: ignore[override]
+        return frozenset if issubclass(self.cls, frozenset) else set
+
     def children(self) -> Iterable[Any]:
         return *(self._items or {}).values(), *super().children()
 
@@ -82,7 +86,7 @@ class SetValue(ObjectValue):
         if self._items is None:
             self.unread.read_all(self)
         if self._mirror is None:
-            kind = frozenset if issubclass(self.cls, frozenset) else set
+            kind = self.base
             self._mirror = kind(self.items)
             if self.real is not None:
                 self.exact = list(self._mirror) == list(kind.__iter__(self.real))
@@ -113,7 +117,7 @@ class SetValue(ObjectValue):
         return interp.set_binary(name, self, other, inplace)
 
     def answers_operator(self, interp: Interpreter, name: str, method: str, found: Any, other: Value) -> bool:
-        if isinstance(other, SetValue):
+        if other.base in (set, frozenset):
             return True
         return issubclass(other.cls, (set, frozenset)) and super().answers_operator(interp, name, method, found, other)
 

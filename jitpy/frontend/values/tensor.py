@@ -54,6 +54,10 @@ class TensorValue(Value):
         self.flag: bool | None = None
         self.data: TensorValue | None = None
 
+    @property
+    def tensor(self) -> Any:  # type: ignore[override]
+        return self.traced
+
     def converted(self, interp: Interpreter, function: Any) -> Value | None:
         method = f"__{function.__name__}__"
         interp.own_methods(self, method)

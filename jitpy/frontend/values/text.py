@@ -19,6 +19,7 @@ class TextValue(PyValue):
 
     __slots__ = ("args", "function")
     is_atomic = True
+    is_text = True
 
     def __init__(self, obj: str, source: Source | None = None, function: Callable[..., str] | None = None,
                  args: tuple[Value, ...] = ()) -> None:

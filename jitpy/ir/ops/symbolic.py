@@ -21,7 +21,7 @@ from ..interrupts import CaptureMode
 from ..op import NotCovered, Op
 from ..sizes import SizeEnv, SizeUnknown, floordiv, mod, simplify
 from ..spec import Dim, TensorSpec
-from ..trees import tree_map
+from ..trees import tree_leaves, tree_map
 from . import derived, layout
 
 
@@ -508,10 +508,9 @@ def _takes_symbols() -> frozenset[Any]:
 
 
 def has_symbols(tree: Any) -> bool:
-    if isinstance(tree, torch.Tensor):
-        return any(type(s) is torch.SymInt for s in (*tree.shape, *tree.stride(), tree.storage_offset()))
-    if isinstance(tree, (tuple, list)):
-        return any(map(has_symbols, tree))
-    if isinstance(tree, dict):
-        return any(map(has_symbols, tree.values()))
-    return isinstance(tree, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    """Whether a size or number in nested arguments is symbolic."""
+    for leaf in tree_leaves(tree):
+        numbers = (*leaf.shape, *leaf.stride(), leaf.storage_offset()) if isinstance(leaf, torch.Tensor) else (leaf,)
+        if any(isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)) for number in numbers):
+            return True
+    return False

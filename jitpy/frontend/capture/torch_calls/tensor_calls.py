@@ -75,13 +75,6 @@ def is_torch_callable(fn: Any) -> bool:
     return _is_aten(fn)
 
 
-def is_user_op(fn: Any) -> bool:
-    """Whether this is an operator whose kernel is not torch's own: it may raise anything."""
-    return isinstance(fn, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)) and not str(fn).startswith(
-        ("aten.", "prims.", "prim.")
-    )
-
-
 def writes(fn: torch._ops.OpOverload | torch._ops.OpOverloadPacket) -> bool:
     """Whether an operator, or an overload of it, changes an argument, or is there for other effects."""
     overloads = [fn] if isinstance(fn, torch._ops.OpOverload) else [getattr(fn, name) for name in fn.overloads()]

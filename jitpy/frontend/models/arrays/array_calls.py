@@ -29,9 +29,7 @@ from ...values import (
     Interpreter,
     ListValue,
     NotConstant,
-    NumpyNumberValue,
     ScalarValue,
-    SequenceValue,
     SymValue,
     TensorValue,
     TupleValue,
@@ -40,7 +38,7 @@ from ...values import (
     is_number,
 )
 from ...values.array import refuse
-from ...values.tree import tree_unpack
+from ...values.tree import tree_iter, tree_unpack
 from .array_values import errors_are_silent
 
 _aten = torch.ops.aten
@@ -101,7 +99,7 @@ def constant_array(interp: Interpreter, array: Any) -> Value:
 def fake_of(interp: Interpreter, value: Any, made: dict[int, tuple[ArrayValue, Any]]) -> Any:
     """A real object with the type and layout of what a Value stands for; `made` keeps those of arrays."""
     value = interp.context.force(value)
-    if not isinstance(value, ArrayValue):
+    if not value.is_array:
         return value.numpy_fake(interp, lambda part: fake_of(interp, part, made))
     if id(value) not in made:
         made[id(value)] = value, _array_like(interp, value)
@@ -140,12 +138,12 @@ def conform(interp: Interpreter, what: str, result: Value, answer: Any,
             made: dict[int, tuple[ArrayValue, Any]]) -> Value:
     """Torch's result, as the object that numpy would have returned."""
     if isinstance(answer, (tuple, list)):
-        if not isinstance(result, SequenceValue) or len(result.items) != len(answer):
+        items = result.listed(interp)
+        if items is None or len(items) != len(answer):
             raise refuse(f"{what} with several results")
-        parts = [conform(interp, what, interp.context.force(item), part, made)
-                 for item, part in zip(result.items, answer, strict=True)]
+        parts = [conform(interp, what, item, part, made) for item, part in zip(items, answer, strict=True)]
         return TupleValue(parts) if isinstance(answer, tuple) else ListValue(parts)
-    if not isinstance(result, TensorValue) or not (is_number(answer) or type(answer) is np.ndarray):
+    if result.tensor is None or not (is_number(answer) or type(answer) is np.ndarray):
         raise refuse(f"{what}, which returns a {type(answer).__name__}")
     for operand, fake in made.values():
         if answer is fake and not operand.is_scalar:
@@ -168,7 +166,6 @@ def conform(interp: Interpreter, what: str, result: Value, answer: Any,
     if _moving(spec.shape, sizes.hints(spec.stride)) != _moving(answer.shape, wanted):
         order = sorted(range(answer.ndim), key=lambda axis: (-wanted[axis], axis))
         result = traced_body(interp, arrays.as_laid_out, [result, TupleValue([*map(const, order)])])
-        assert isinstance(result, TensorValue)
         if _moving(answer.shape, sizes.hints(result.traced.spec.stride)) != _moving(answer.shape, wanted):
             raise refuse(f"{what}, of which torch makes another layout")
     return ArrayValue(result.traced, np.ndarray)
@@ -218,29 +215,21 @@ def converted(interp: Interpreter, what: str, value: Value, dtype: Any, number: 
     """An operand as a tensor of a dtype, or, where `number` says so, perhaps as a Python number that has the value."""
     if dtype not in TORCH_DTYPES:
         raise refuse(f"{what}, which computes in {dtype}")
-    if isinstance(value, ArrayValue):
+    if value.is_array:
         tensor = tensor_of(interp, value)
         if value.dtype == dtype:
             return tensor
         _check_cast(what, value.dtype, dtype)
         return _called(interp, torch.Tensor.to, [tensor, const(TORCH_DTYPES[dtype])])
-    if isinstance(value, NumpyNumberValue):
-        plain = interp.context.pin(value).astype(dtype).item()
-    elif isinstance(value, ConstValue):
-        plain = dtype.type(value.value).item()
-    elif isinstance(value, (SymValue, ScalarValue)) and dtype.itemsize == 8 and \
-            dtype.kind == ("i" if value.cls is int else "f"):
-        if number:
-            return value
-        return _filled(interp, value, dtype)
-    elif isinstance(value, (SymValue, ScalarValue)) and value.cls in (int, float) and dtype == np.float32:
+    if value.is_constant or is_number(value.opaque):
+        real = value.real_object(interp)
+        value = const((real.astype(dtype) if is_number(real) else dtype.type(real)).item())
+    elif value.is_computed and value.cls in (int, float) and dtype == np.float32:
         # by way of float64, as numpy does it; too large ones are infinite, which torch.full refuses
         return _called(interp, torch.Tensor.to, [_filled(interp, value, np.dtype("float64")), const(torch.float32)])
-    else:
+    elif not value.is_computed or dtype.itemsize != 8 or dtype.kind != ("i" if value.cls is int else "f"):
         raise refuse(f"{what} with a {value.cls.__name__}")
-    if number:
-        return const(plain)
-    return _filled(interp, const(plain), dtype)
+    return value if number else _filled(interp, value, dtype)
 
 
 def _filled(interp: Interpreter, number: Value, dtype: Any) -> Value:
@@ -265,7 +254,7 @@ def _in_place(interp: Interpreter, what: str, target: ArrayValue, value: Value) 
 
 def own_copy(interp: Interpreter, target: ArrayValue, value: Value) -> Value:
     """A value that is to be written: numpy reads all of it first."""
-    if isinstance(value, TensorValue) and value.traced.storage is target.traced.storage:
+    if value.tensor is not None and value.tensor.storage is target.traced.storage:
         return _called(interp, torch.Tensor.clone, [value])
     return value
 
@@ -304,24 +293,18 @@ def call_array_function(
     for name, value in bound.arguments.items():
         given[name] = _operand(interp, what, entry, name, value, first.dtype)
     bound.arguments.update(given)
-    check_kind(what, entry, first.dtype, *_dtypes([v for n, v in given.items() if n not in entry.converted]))
+    check_kind(what, entry, first.dtype, *_dtypes(interp, [v for n, v in given.items() if n not in entry.converted]))
     result = traced_body(interp, entry.body, list(bound.args), dict(bound.kwargs))
-    if isinstance(out, ArrayValue):
+    if out is not None and out.is_array:
         return _in_place(interp, what, out, result)
     return conform(interp, what, result, answer, made)
 
 
-def _dtypes(values: list[Any]) -> list[Any]:
+def _dtypes(interp: Interpreter, values: list[Any]) -> list[Any]:
     """Those of the tensors among a body's arguments."""
-    found = []
-    for value in values:
-        if isinstance(value, SequenceValue):
-            found += _dtypes(value.items)
-        elif isinstance(value, tuple):
-            found += _dtypes(list(value))
-        elif isinstance(value, TensorValue):
-            found.append(NUMPY_DTYPES[value.traced.dtype])
-    return found
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    tensors = [leaf.tensor for part in parts for leaf in tree_iter(interp, part)]
+    return [NUMPY_DTYPES[tensor.dtype] for tensor in tensors if tensor is not None]
 
 
 #: functions of which an optional dtype is a positional parameter behind so many others
@@ -334,17 +317,14 @@ def _operand(interp: Interpreter, what: str, entry: Counterpart, name: str, valu
     if isinstance(value, tuple):  # of a parameter `*values`
         return tuple(_operand(interp, what, entry, name, item, dtype) for item in value)
     value = interp.context.force(value)
-    if name in entry.converted and not (isinstance(value, ConstValue) and value.value is None):
-        if isinstance(value, SequenceValue):
-            return type(value)([_operand(interp, what, entry, name, item, dtype) for item in value.items])
+    items = value.listed(interp)
+    if items is not None:
+        return type(value)([_operand(interp, what, entry, name, item, dtype) for item in items])
+    if name in entry.converted and value.literal is not None:
         return converted(interp, what, value, dtype)
-    if isinstance(value, ArrayValue):
+    if value.is_array:
         return tensor_of(interp, value)
-    if isinstance(value, SequenceValue):
-        return type(value)([_operand(interp, what, entry, name, item, dtype) for item in value.items])
-    if isinstance(value, NumpyNumberValue):
-        return const(interp.context.pin(value).item())
-    return value
+    return const(interp.context.pin(value).item()) if is_number(value.opaque) else value
 
 
 def _folded(interp: Interpreter, what: str, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
@@ -369,7 +349,7 @@ def _lifted(interp: Interpreter, what: str, answer: Any) -> Value:
 
 
 def _constant(interp: Interpreter, value: Value) -> Any:
-    return tree_unpack(interp, lambda leaf: interp.context.pin(leaf) if isinstance(leaf, NumpyNumberValue) else
+    return tree_unpack(interp, lambda leaf: interp.context.pin(leaf) if is_number(leaf.opaque) else
                        leaf.folded(interp), value)
 
 
@@ -382,11 +362,11 @@ def call_ufunc(interp: Interpreter, ufunc: Any, args: list[Value], kwargs: dict[
     if len(args) == ufunc.nin + 1 and out is None:
         out = args.pop()
     dtype = named.pop("dtype", None)
-    if named or len(args) != ufunc.nin or out is not None and (not isinstance(out, ArrayValue) or out.is_scalar):
+    if named or len(args) != ufunc.nin or out is not None and (not out.is_array or out.is_scalar):
         raise refuse(f"{what} with such arguments")
     args = [_as_array(interp, a) for a in args]
     options: dict[str, Any] = {} if dtype is None else {"dtype": _constant(interp, dtype)}
-    if out is None and not any(isinstance(a, (ArrayValue, ScalarValue, SymValue)) for a in args):
+    if out is None and not any(a.is_array or a.is_computed for a in args):
         folded = _folded(interp, what, ufunc, args, {} if dtype is None else {"dtype": dtype})
         if folded is not None:
             return folded
@@ -404,7 +384,6 @@ def call_ufunc(interp: Interpreter, ufunc: Any, args: list[Value], kwargs: dict[
     result = traced_body(interp, entry.body, operands)
     if out is None:
         return conform(interp, what, result, answer, made)
-    assert isinstance(out, ArrayValue) and isinstance(result, TensorValue)
     _check_cast(what, loop[-1], out.dtype)
     return _in_place(interp, what, out, result)
 
@@ -430,7 +409,7 @@ def _resolved(what: str, ufunc: Any, kinds: tuple[Any, ...], signature: Any) -> 
 
 def _as_array(interp: Interpreter, value: Value) -> Value:
     """A list of numbers as the array that numpy makes of it."""
-    if isinstance(value, SequenceValue) and value.cls in (list, tuple):
+    if value.base in (list, tuple) and value.cls is value.base:
         return call_array_function(interp, np.array, FUNCTIONS["array"], [value], {})
     return value
 

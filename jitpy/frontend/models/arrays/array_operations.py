@@ -18,18 +18,11 @@ from ...values import (
     ArrayIterator,
     ArrayValue,
     BuiltinMethodValue,
-    ConstValue,
-    ListValue,
-    NumpyNumberValue,
-    PyValue,
-    ScalarValue,
-    SequenceValue,
     SliceValue,
-    SymValue,
-    TensorValue,
     TupleValue,
     Value,
     const,
+    is_number,
     sym,
     unsupported,
 )
@@ -77,9 +70,9 @@ def _get_item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) 
 def _set_item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`array[key] = new`."""
     array, key, new = _array_first(args)
-    if array.is_scalar or isinstance(new, TensorValue):
+    if array.is_scalar or new.tensor is not None:
         raise refuse("ndarray.__setitem__ with a tensor, or of a scalar")
-    if isinstance(new, SequenceValue):
+    if new.base in (list, tuple):
         new = call_array_function(interp, np.array, FUNCTIONS["array"], [new], {})
     made: dict[int, tuple[ArrayValue, Any]] = {}
     fake, place, value = (fake_of(interp, v, made) for v in (array, key, new))
@@ -95,14 +88,14 @@ def _set_item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) 
 
 
 def _array_first(args: list[Value]) -> tuple[Any, ...]:
-    if not isinstance(args[0], ArrayValue):
+    if not args[0].is_array:
         raise unsupported(args[0], "a method of numpy's arrays")
     return tuple(args)
 
 
 def _is_place(array: ArrayValue, key: Value) -> TypeGuard[ArrayValue]:
     """Whether `array[key]` is one number, at a place that the graph computes."""
-    return isinstance(key, ArrayValue) and key.is_scalar and key.dtype.kind in "iu" and array.traced.ndim == 1
+    return key.is_array and key.is_scalar and key.dtype.kind in "iu" and array.traced.ndim == 1
 
 
 _ANY_KIND = Counterpart(arrays.array, (), "bifc")
@@ -110,45 +103,36 @@ _ANY_KIND = Counterpart(arrays.array, (), "bifc")
 
 def _key(interp: Interpreter, key: Value, masks: bool) -> Value:
     """A subscript as a tensor takes it; index arrays only where numpy and torch mean the same."""
-    items = [interp.context.force(v) for v in key.items] if isinstance(key, TupleValue) else [key]
-    items = [call_array_function(interp, np.array, FUNCTIONS["array"], [v], {}) if isinstance(v, ListValue) else v
-             for v in items]
-    picks = [i for i, v in enumerate(items) if isinstance(v, ArrayValue)]
+    items = key.listed(interp) if key.base is tuple else [key]
+    items = [call_array_function(interp, np.array, FUNCTIONS["array"], [v], {}) if v.base is list else v for v in items]
+    picks = [i for i, v in enumerate(items) if v.is_array]
     if picks and (picks[-1] - picks[0] + 1 != len(picks) or not all(
-            isinstance(v, (ArrayValue, SliceValue)) or _is_const(v, Ellipsis) for v in items)):
+            v.is_array or v.cls is slice or v.literal is Ellipsis for v in items)):
         raise refuse("a subscript of index arrays and numbers, or arrays apart")
     made = [_index(interp, v, masks) for v in items]
-    return TupleValue(made) if isinstance(key, TupleValue) else made[0]
-
-
-def _is_const(value: Value, what: Any) -> bool:
-    return isinstance(value, ConstValue) and value.value is what
+    return TupleValue(made) if key.base is tuple else made[0]
 
 
 def _index(interp: Interpreter, value: Value, masks: bool) -> Value:
-    if isinstance(value, ArrayValue):
+    if value.is_array:
         if value.is_scalar or not (value.dtype.kind in "iu" or masks and value.dtype.kind == "b"):
             raise refuse(f"a subscript of {value.dtype}")
         return converted(interp, "a subscript", value, np.dtype("int64") if value.dtype.kind in "iu" else value.dtype)
-    if isinstance(value, SliceValue):
-        step = value.step
-        if not (isinstance(step, ConstValue) and (step.value is None or type(step.value) is int and step.value > 0)):
+    if value.cls is slice:
+        step = value.step.literal
+        if step is not None and not (type(step) is int and step > 0):
             raise refuse("a slice that runs backwards")
         return SliceValue(*(_plain_int(interp, v) for v in (value.start, value.stop, value.step)))
     value = _plain_int(interp, value)
-    if isinstance(value, SymValue) or isinstance(value, ConstValue) and (
-            value.value is None or value.value is Ellipsis or type(value.value) is int):
+    known = value.literal
+    if value.expr is not None or known is None or known is Ellipsis or type(known) is int:
         return value
     raise refuse(f"a subscript that is a {value.cls.__name__}")
 
 
 def _plain_int(interp: Interpreter, value: Value) -> Value:
-    if isinstance(value, NumpyNumberValue) and value.obj.dtype.kind in "iu":
-        return const(int(interp.context.pin(value)))
-    return value
-
-
-# -- sizes, items, truth --------------------------------------------------------------------------------------
+    whole = is_number(value.opaque) and value.opaque.dtype.kind in "iu"
+    return const(int(interp.context.pin(value))) if whole else value
 
 
 # -- attributes -----------------------------------------------------------------------------------------------
@@ -187,7 +171,7 @@ def load_attr(interp: Interpreter, array: ArrayValue, name: str) -> Value:
 
 def _item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     array = args[0]
-    if not isinstance(array, ArrayValue):
+    if not array.is_array:
         raise unsupported(array, ".item()")
     if len(args) > 1 or kwargs or array.traced.spec.numel != 1:
         raise refuse("ndarray.item() with arguments")
@@ -195,13 +179,11 @@ def _item(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
 
 
 def _tolist(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    assert isinstance(args[0], ArrayValue)
     return interp.record(torch.Tensor.tolist, [tensor_of(interp, args[0])], {})
 
 
 def _fill(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    assert isinstance(args[0], ArrayValue)
-    if len(args) != 2 or not isinstance(args[1], (ConstValue, ScalarValue, PyValue)):
+    if len(args) != 2 or not args[1].is_known_object and args[1].scalar is None:
         raise refuse("ndarray.fill() with an array")
     args[0].setitem(interp, const(Ellipsis), args[1])
     return NONE
@@ -212,13 +194,13 @@ def _fill(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
 
 @builtin(torch._C.TensorBase.numpy)
 def _tensor_numpy(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if len(args) != 1 or kwargs or not isinstance(args[0], TensorValue):
+    if len(args) != 1 or kwargs or args[0].tensor is None:
         raise refuse("Tensor.numpy() with arguments")
     return array_of_tensor(interp, args[0])
 
 
 def _array_argument(args: list[Value], kwargs: dict[str, Value]) -> ArrayValue | None:
-    return args[0] if len(args) == 1 and not kwargs and isinstance(args[0], ArrayValue) and not args[0].is_scalar \
+    return args[0] if len(args) == 1 and not kwargs and args[0].is_array and not args[0].is_scalar \
         else None
 
 
@@ -234,7 +216,7 @@ def tensor_from_data(interp: Interpreter, data: Value, dtype: torch.dtype | None
                      shares_numbers: bool = True) -> Value | None:
     """The tensor that torch's constructors make of an array or a scalar of numpy's, None for other data: in the same
     memory, where its dtype is not another one, unless the constructor `copies`."""
-    if not isinstance(data, ArrayValue):
+    if not data.is_array:
         return None
     if data.is_scalar and dtype is not None and not (dtype.is_floating_point and data.dtype.kind != "c"):
         return None  # refused, but for some types
@@ -251,12 +233,12 @@ def _constructor(function: Any, **how: bool) -> Any:
 
     def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
         found = None
-        if function is torch.tensor and args and isinstance(args[0], TensorValue):
+        if function is torch.tensor and args and args[0].tensor is not None:
             found = _copy_of_tensor(interp, args, kwargs)
         elif len(args) == 1 and kwargs.keys() <= {"dtype", "device"} and _is_on_cpu(interp, kwargs.get("device", NONE)):
-            dtype = kwargs.get("dtype", NONE)
-            if isinstance(dtype, ConstValue) and (dtype.value is None or isinstance(dtype.value, torch.dtype)):
-                found = tensor_from_data(interp, args[0], dtype.value, **how)
+            dtype = kwargs.get("dtype", NONE).literal
+            if dtype is None or isinstance(dtype, torch.dtype):
+                found = tensor_from_data(interp, args[0], dtype, **how)
         return found if found is not None else interp.record(function, args, kwargs)
 
     return handler
@@ -267,7 +249,7 @@ def _copy_of_tensor(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
     from ..builtins.warned import warn
 
     state = interp.builder.state
-    given = {name: v for name, v in kwargs.items() if not (isinstance(v, ConstValue) and v.value is None)}
+    given = {name: v for name, v in kwargs.items() if v.literal is not None}
     if len(args) > 1 or not given.keys() <= {"dtype", "device"} or state.transforms or state.device_of_factories:
         return None
     warn(interp, [const(_COPIED)], {})
@@ -282,11 +264,9 @@ _COPIED = ("To copy construct from a tensor, it is recommended to use sourceTens
 
 def _is_on_cpu(interp: Interpreter, device: Value) -> bool:
     """Whether a constructor with this argument makes tensors on the CPU."""
-    if not isinstance(device, ConstValue):
-        return False
-    if device.value is None:
+    if device.literal is None:
         return interp.builder.state.device_of_factories in (None, torch.device("cpu"))
-    return device.value in ("cpu", torch.device("cpu"))
+    return device.literal in ("cpu", torch.device("cpu"))
 
 
 def _converting(function: Any) -> Any:
@@ -294,7 +274,7 @@ def _converting(function: Any) -> Any:
     inner = handler_of(function)
 
     def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        if args and isinstance(args[0], TensorValue):
+        if args and args[0].tensor is not None:
             args = [array_of_tensor(interp, args[0]), *args[1:]]
         return inner(interp, args, kwargs)
 
@@ -307,17 +287,17 @@ def _making(function: Any, value: Any) -> Any:
     place = 1 if value is not None else 2
 
     def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        sizes = args[0].items if args and isinstance(args[0], TupleValue) else args[:1]
-        if not any(isinstance(interp.context.force(v), SymValue) for v in sizes):
+        sizes = args[0].listed(interp) if args and args[0].base is tuple else args[:1]
+        if not any(size.expr is not None for size in sizes):
             return inner(interp, args, kwargs)
         made: dict[int, Any] = {}
         answer = asked(interp, function.__name__, function, *(fake_of(interp, a, made) for a in args),
                         **{k: fake_of(interp, v, made) for k, v in kwargs.items()})
         filled = const(value) if value is not None else args[1] if len(args) > 1 else NONE
         if answer.dtype not in TORCH_DTYPES or len(args) > place + 1 or not kwargs.keys() <= {"dtype"} or \
-                not isinstance(filled, ConstValue):
+                not filled.is_constant:
             raise refuse(f"numpy.{function.__name__} with such arguments")
-        number = const(answer.dtype.type(filled.value).item())
+        number = const(answer.dtype.type(filled.literal).item())
         result = traced_body(interp, arrays.filled, [args[0], number, const(TORCH_DTYPES[answer.dtype])])
         return conform(interp, function.__name__, result, answer, made)
 
@@ -329,7 +309,7 @@ def _like(value: Any) -> Any:
 
     def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         function: Any = {0: np.zeros_like, 1: np.ones_like, None: np.full_like}[value]
-        if not args or not isinstance(args[0], ArrayValue) or not kwargs.keys() <= {"dtype"} or \
+        if not args or not args[0].is_array or not kwargs.keys() <= {"dtype"} or \
                 len(args) > 2 + (value is None):
             raise refuse(f"numpy.{function.__name__} with such arguments")
         made: dict[int, Any] = {}
@@ -348,7 +328,7 @@ def _like(value: Any) -> Any:
 
 def _arange(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`np.arange` of integers, one of them a symbol."""
-    if not any(isinstance(a, SymValue) for a in args) or kwargs or not all(a.cls is int for a in args):
+    if not any(a.expr is not None for a in args) or kwargs or not all(a.cls is int for a in args):
         return _fold_arange(interp, args, kwargs)
     answer = asked(interp, "numpy.arange", np.arange, *(fake_of(interp, a, {}) for a in args))
     bounds = [const(0), *args, const(1)] if len(args) == 1 else [*args, const(1)][:3]
@@ -364,10 +344,9 @@ def _scalar_type(cls: Any) -> Any:
         if len(args) != 1 or kwargs:
             raise refuse(f"numpy.{cls.__name__} with such arguments")
         value = args[0]
-        if isinstance(value, (ConstValue, NumpyNumberValue)):
-            real = value.value if isinstance(value, ConstValue) else interp.context.pin(value)
-            return interp.context.const_object(asked(interp, f"numpy.{cls.__name__}", cls, real))
-        if isinstance(value, ArrayValue) and value.traced.ndim:
+        if value.is_constant or is_number(value.opaque):
+            return interp.context.const_object(asked(interp, f"numpy.{cls.__name__}", cls, value.real_object(interp)))
+        if value.is_array and value.traced.ndim:
             return call_array_function(interp, np.ndarray.astype, arrays.METHODS["astype"], [value, const(dtype)], {})
         tensor = converted(interp, f"numpy.{cls.__name__}", value, dtype)
         made = interp.record(torch.Tensor.clone, [tensor], {})

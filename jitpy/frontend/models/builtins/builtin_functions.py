@@ -35,22 +35,11 @@ from ...values import (
     FALSE,
     NONE,
     UNARY,
-    ArrayValue,
-    BoxedValue,
-    ConstValue,
+    UNKNOWN,
     DictValue,
-    ExceptionValue,
     Exhausted,
     FunctionValue,
-    GeneratorValue,
     Interpreter,
-    ObjectValue,
-    PyValue,
-    ScalarValue,
-    SequenceValue,
-    SetValue,
-    SymValue,
-    TensorValue,
     TupleValue,
     Value,
     as_number,
@@ -59,7 +48,6 @@ from ...values import (
     type_name,
     unsupported,
 )
-from .generators import resume_sync
 from .iteration import get_iter, next_sync
 from .plain_parts import plain_part
 from .symbolic_text import is_made_of_numbers, text
@@ -80,7 +68,7 @@ def builtin_type(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def shown_class(value: Value) -> type:
     """A value's class; a class of `polyfills/` stands for one of C that programs must not find different."""
-    if isinstance(value, ObjectValue) and value.cls in ORIGINALS:
+    if value.is_instance and value.cls in ORIGINALS:
         raise unsupported(value, "a question for its class")
     return value.cls
 
@@ -88,7 +76,7 @@ def shown_class(value: Value) -> type:
 @builtin(callable, builtins_.callable)
 def builtin_callable(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, PyValue):
+    if value.opaque is not UNKNOWN:
         return const(callable(interp.context.pin(value)))
     return const(interp.context.class_lookup(value.cls, "__call__") is not MISSING)
 
@@ -98,11 +86,11 @@ def builtin_callable(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _name(interp: Interpreter, value: Value) -> str:
     value = plain_part(interp, value, "__hash__", "__eq__")
-    if isinstance(value, ConstValue) and isinstance(value.value, str):
-        return value.value
-    if isinstance(value, BoxedValue) and value.base is str:
+    if isinstance(value.literal, str):
+        return value.literal
+    if value.base is str:
         raise unsupported(value, "the name of an attribute")
-    if isinstance(value, PyValue) and type(value.obj) is str:
+    if type(value.opaque) is str:
         return interp.context.pin(value)
     raise interp.throw(TypeError, "attribute name must be string, not " + repr(value.cls.__name__))
 
@@ -127,7 +115,7 @@ def builtin_hasattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(setattr)
 def builtin_setattr(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if isinstance(args[1], BoxedValue):
+    if args[1].plain is not None:
         raise unsupported(args[1], "the name of an attribute that is set")  # the key is the instance itself
     interp.finish_sync(interp.setattr(args[0], _name(interp, args[1]), args[2]))
     return NONE
@@ -169,7 +157,7 @@ def _module_getattribute(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any
 def builtin_vars(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return builtin_locals(interp, args, kwargs)
-    if not isinstance(args[0], PyValue) and not interp.hasattr(args[0], "__dict__"):
+    if args[0].opaque is UNKNOWN and not interp.hasattr(args[0], "__dict__"):
         raise interp.throw(TypeError, "vars() argument must have __dict__ attribute")
     return interp.getattr(args[0], "__dict__")
 
@@ -232,7 +220,7 @@ def builtin_len(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _plain_number(interp: Interpreter, value: Value) -> Value:
     """The Python number in a scalar of numpy's; other Values as they are."""
-    return value.number(interp) if isinstance(value, ArrayValue) else value
+    return value.number(interp) if value.is_array else value
 
 
 @builtin(bool)
@@ -251,7 +239,7 @@ def builtin_int(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         made = value.converted(interp, int)
         if made is not None:
             return made
-        if isinstance(value, ObjectValue):
+        if value.is_instance:
             for name in ("__int__", "__index__"):
                 hook = interp.context.class_lookup(value.cls, name)
                 if isinstance(hook, types.FunctionType):
@@ -269,7 +257,7 @@ def builtin_float(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         made = value.converted(interp, float)
         if made is not None:
             return made
-        hook = interp.context.class_lookup(value.cls, "__float__") if isinstance(value, ObjectValue) else MISSING
+        hook = interp.context.class_lookup(value.cls, "__float__") if value.is_instance else MISSING
         if isinstance(hook, types.FunctionType):
             message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
             return checked_call(interp, hook, float, message, value)
@@ -290,7 +278,7 @@ def builtin_abs(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     made = value.converted(interp, abs)
     if made is not None:
         return made
-    if isinstance(value, ConstValue):
+    if value.is_constant:
         return fold(interp, abs, args, kwargs)
     if interp.context.class_lookup(value.cls, "__abs__") is MISSING:
         raise interp.throw(TypeError, f"bad operand type for abs(): {value.cls.__name__!r}")
@@ -300,12 +288,12 @@ def builtin_abs(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(round)
 def builtin_round(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0] if args else kwargs["number"]
-    if isinstance(value, (TensorValue, ObjectValue)) and interp.context.class_lookup(value.cls, "__round__") is MISSING:
+    if (value.is_instance or value.tensor is not None) and not interp.context.has_slot(value.cls, "__round__"):
         raise interp.throw(TypeError, f"type {value.cls.__name__} doesn't define __round__ method")
-    if isinstance(value, ScalarValue):
+    if value.scalar is not None:
         with interp.recording("round"):
             return number_value(interp.builder.scalar_op(round, *(a.payload(interp) for a in args)))
-    if isinstance(value, ObjectValue):
+    if value.is_instance:
         return interp.call(interp.getattr(value, "__round__"), args[1:], {})
     return fold(interp, round, [const(a.constant(interp)) for a in args],
                 {k: const(v.constant(interp)) for k, v in kwargs.items()})
@@ -334,13 +322,13 @@ def builtin_hash(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         body = interp.context.const_object(construct.checked_hash)
         return interp.call(body, [interp.context.const_object(hasher), value], {})
     value = plain_part(interp, value, "__hash__")
-    if isinstance(value, SymValue):
+    if value.expr is not None:
         value = const(as_int(interp, value, "hash()"))
-    if isinstance(value, TupleValue) and hasher is tuple.__hash__ and value.cls is not torch.Size:
+    if value.base is tuple and hasher is tuple.__hash__ and value.cls is not torch.Size:
         value = TupleValue(value.items)
-    if isinstance(value, (ConstValue, TupleValue)):
+    if value.is_constant or value.base is tuple:
         return fold_constants(interp, hash, value.constant(interp))
-    if isinstance(value, SetValue) and hasher is frozenset.__hash__:
+    if value.base is frozenset and hasher is frozenset.__hash__:
         return const(hash(frozenset(item.constant(interp) for item in value.items.values())))
     if hasher is None:
         raise interp.throw(TypeError, f"unhashable type: {value.cls.__name__!r}")
@@ -350,7 +338,7 @@ def builtin_hash(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(id)
 def builtin_id(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType)):
+    if isinstance(value.opaque, (type, types.ModuleType)):
         return const(id(interp.context.pin(value)))
     found = interp.context.pin_instance(value)
     if found is None:
@@ -377,18 +365,18 @@ def _math(function: Any) -> Any:
     """A function of `math`: on constants it is evaluated, on computed numbers it becomes part of the graph."""
 
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        if any(isinstance(a, TensorValue) for a in args):
-            args = [interp.finish_sync(builtin_float(interp, [a], {})) if isinstance(a, TensorValue) else a
+        if any(a.tensor is not None for a in args):
+            args = [interp.finish_sync(builtin_float(interp, [a], {})) if a.tensor is not None else a
                     for a in args]
         args = [as_number(interp, plain_part(interp, a, *_CONVERSIONS)) for a in args]
-        if any(isinstance(a, ScalarValue) for a in args):
+        if any(a.scalar is not None for a in args):
             with interp.recording(f"math.{function.__name__}"):
                 return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
-        if function is math.sqrt and any(isinstance(a, SymValue) for a in args):
+        if function is math.sqrt and any(a.expr is not None for a in args):
             with interp.recording("math.sqrt"):  # of a size: the usual scale of attention
                 return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
-        if all(isinstance(a, (ConstValue, SymValue)) for a in args):
-            plain = [const(as_int(interp, a, f"math.{function.__name__}")) if isinstance(a, SymValue) else a
+        if all(a.is_constant or a.expr is not None for a in args):
+            plain = [const(as_int(interp, a, f"math.{function.__name__}")) if a.expr is not None else a
                      for a in args]
             return fold(interp, function, plain, kwargs)
         from ...polyfills.registry import POLYFILLS
@@ -396,7 +384,7 @@ def _math(function: Any) -> Any:
         if function in POLYFILLS:
             return interp.call(interp.context.const_object(POLYFILLS[function]), args, kwargs)
         for a in args:
-            if isinstance(a, ObjectValue) and function in (math.floor, math.ceil, math.trunc):
+            if a.is_instance and function in (math.floor, math.ceil, math.trunc):
                 return interp.call(interp.getattr(a, f"__{function.__name__}__"), [], {})
         folded = fold_deep(interp, function, args, kwargs)
         if folded is not None:
@@ -413,8 +401,8 @@ for _function in vars(math).values():
 
 def _extremum(symbol: str, body_name: str) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        if not kwargs and len(args) >= 2 and all(isinstance(a, (ConstValue, SymValue)) for a in args):
-            if any(isinstance(a, SymValue) and interp.context.sizes.is_unbacked(a.expr) for a in args) and \
+        if not kwargs and len(args) >= 2 and all(a.is_constant or a.expr is not None for a in args):
+            if any(a.expr is not None and interp.context.sizes.is_unbacked(a.expr) for a in args) and \
                     all(issubclass(a.cls, int) for a in args):
                 extremum = sympy.Max if body_name == "max" else sympy.Min
                 return sym(extremum(*(a.payload(interp) for a in args)))
@@ -423,8 +411,8 @@ def _extremum(symbol: str, body_name: str) -> Any:
                 if interp.truth(interp.compare(symbol, other, best)):
                     best = other
             return best
-        if not kwargs and len(args) >= 2 and any(isinstance(a, ScalarValue) for a in args) and \
-                all(isinstance(a, (ConstValue, ScalarValue)) for a in args):
+        if not kwargs and len(args) >= 2 and any(a.scalar is not None for a in args) and \
+                all(a.is_constant or a.scalar is not None for a in args):
             with interp.recording(body_name):
                 function = getattr(builtins, body_name)
                 return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
@@ -454,11 +442,11 @@ def builtin_iter(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(next)
 def builtin_next(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     try:
-        return resume_sync(interp, args[0]) if isinstance(args[0], GeneratorValue) else next_sync(interp, args[0])
+        return next_sync(interp, args[0])
     except Exhausted as end:
         if len(args) > 1:
             return args[1]
-        returned = end.value is not None and not (isinstance(end.value, ConstValue) and end.value.value is None)
+        returned = end.value is not None and end.value.literal is not None
         raise interp.throw(StopIteration, *([end.value] if returned else [])) from None
 
 
@@ -467,7 +455,7 @@ def builtin_next(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
     """`str(value)` or `repr(value)`."""
-    if isinstance(value, ConstValue):
+    if value.is_constant:
         return fold(interp, function, [value], {})
     if is_made_of_numbers(value):
         return value if function is str and value.cls is str else text(interp, function, value)
@@ -477,7 +465,7 @@ def to_str(interp: Interpreter, value: Value, function: Any = str) -> Any:
         found = interp.context.class_lookup(value.cls, "__repr__")
     if isinstance(found, types.FunctionType):
         return checked_call(interp, found, str, f"{name} returned non-string (type %s)", value)
-    if isinstance(value, ExceptionValue):
+    if value.is_exception:
         from .type_calls import exception_text
 
         return exception_text(interp, value, function)
@@ -504,7 +492,7 @@ def builtin_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     hook = interp.context.class_lookup(args[0].cls, "__format__")
     if isinstance(hook, types.FunctionType):
         return checked_call(interp, hook, str, "__format__ must return a str, not %s", args[0], spec)
-    if isinstance(spec, ConstValue) and spec.value == "" and not isinstance(args[0], ConstValue):
+    if spec.literal == "" and not args[0].is_constant:
         return to_str(interp, args[0])
     value, spec = plain_part(interp, args[0], "__format__"), spec.whole_plain_part(interp)
     if is_made_of_numbers(value) or is_made_of_numbers(spec):
@@ -586,9 +574,9 @@ def operator_is_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(operator.index)
 def operator_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
-    if isinstance(value, SymValue):
+    if value.expr is not None:
         return value
-    if isinstance(value, ObjectValue) and not isinstance(value, SequenceValue):
+    if value.is_instance and value.base not in (list, tuple):
         hook = interp.context.class_lookup(value.cls, "__index__")
         if isinstance(hook, types.FunctionType):
             return checked_call(interp, hook, int, "__index__ returned non-int (type %s)", value)
@@ -624,7 +612,7 @@ def _is_generic(interp: Interpreter, function: FunctionValue) -> bool:
     if sys.version_info < (3, 12):
         return False
     parameters = interp.finish_sync(interp.getattr(function, "__type_params__"))
-    return not isinstance(parameters, TupleValue) or bool(parameters.items)
+    return parameters.base is not tuple or bool(parameters.items)
 
 
 @builtin(functools.update_wrapper)
@@ -634,7 +622,7 @@ def update_wrapper(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     wrapper, wrapped = names["wrapper"], names["wrapped"]
     usual = (names["assigned"]).constant(interp) == functools.WRAPPER_ASSIGNMENTS if "assigned" in names else True
     usual = usual and ("updated" not in names or (names["updated"]).constant(interp) == functools.WRAPPER_UPDATES)
-    if not (usual and isinstance(wrapper, FunctionValue) and isinstance(wrapped, FunctionValue)
+    if not (usual and wrapper.code is not None and wrapped.code is not None
             and wrapper.source is None and not _is_generic(interp, wrapped)):
         return inline_library(interp, functools.update_wrapper, args, kwargs)
     wrapper.name, wrapper.qualname, wrapper.module = wrapped.name, wrapped.qualname, wrapped.module

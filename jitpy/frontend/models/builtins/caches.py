@@ -39,18 +39,7 @@ from ...guards.source import ConstSource, GlobalsSource, Source
 from ...interpreter.callees import builtin, calls_of
 from ...interpreter.frame import TracedException
 from ...interpreter.hash_keys import hashed_fields
-from ...values import (
-    CONST_TYPES,
-    ConstValue,
-    Interpreter,
-    ObjectValue,
-    PyValue,
-    ScalarValue,
-    SymValue,
-    TupleValue,
-    Value,
-    compares_by_program,
-)
+from ...values import CONST_TYPES, ConstValue, Interpreter, PyValue, Value, compares_by_program
 from ..tensors.higher_order import state_of
 
 MISSING: Any = object()
@@ -90,7 +79,7 @@ def _call_cached(interp: Interpreter, fn: PyValue, args: list[Value], kwargs: di
             value = trace.results[place] = _without_effects(interp, wrapper, args, kwargs, what)
             parts = list(_parts(value))
             trace.computed.append((value, parts, interp.step))
-            interp.uncached.update((id(part), part) for part in parts if isinstance(part, ObjectValue))
+            interp.uncached.update((id(part), part) for part in parts if part.is_instance)
         return trace.results[place]
     known = trace.results.get(place)
     if known is None:
@@ -114,7 +103,7 @@ def _cached(interp: Interpreter, trace: _Trace, entry: CacheEntry, source: Sourc
         except GraphBreak as error:
             logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
             value = None
-        if isinstance(value, ConstValue):
+        if value is not None and value.is_constant:
             result = value.value
         elif value is not None and not any(map(_is_likeness, (*plain[0], *plain[1].values()))):
             result = _call_ahead(entry, plain)
@@ -166,7 +155,7 @@ def _said(interp: Interpreter, wrapper: Any, traced: Any, what: str) -> ConstVal
     except GraphBreak as error:
         logs.log("graph_breaks", f"{what}, cannot be traced: {error}")
         return None
-    return value if isinstance(value, ConstValue) else None
+    return value if value.is_constant else None
 
 
 def _reads_arguments_only(function: Any) -> bool:
@@ -205,7 +194,7 @@ def changed_result(interp: Interpreter, leaves: Callable[[Value], bool]) -> int 
         now = list(_parts(value))
         if len(now) != len(parts) or any(a is not b for a, b in zip(now, parts, strict=True)):
             return step
-        if any(isinstance(part, ObjectValue) and leaves(part) for part in parts):
+        if any(part.is_instance and leaves(part) for part in parts):
             return step
     return None
 
@@ -214,8 +203,8 @@ def _parts(value: Any) -> Iterator[Value]:
     """A value and what it holds."""
     if isinstance(value, Value):
         yield value
-    for child in value.children() if isinstance(value, ObjectValue) else ():
-        yield from _parts(child)
+        for child in value.children() if value.is_instance else ():
+            yield from _parts(child)
 
 
 @dataclass(frozen=True)
@@ -226,23 +215,23 @@ class _Number:
     what: Any
 
 
-def _plain(interp: Interpreter, value: Value, what: str) -> Any:
+def _plain(interp: Interpreter, value: Any, what: str) -> Any:
     """The real argument: a constant, an object of a module, known by identity, or a tuple of such."""
-    if isinstance(value, ConstValue):
+    if value.is_constant:
         return value.value
-    if isinstance(value, SymValue):
+    if value.expr is not None:
         return _Number(int, value.expr)
-    if isinstance(value, ScalarValue):
+    if value.scalar is not None:
         spec = value.traced.spec
         return _Number(spec.kind, value.traced.node if spec.expr is None else spec.expr)
-    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
-        return tuple(_plain(interp, interp.context.force(item), what) for item in value.items)
-    if isinstance(value, PyValue) and isinstance(value.obj, (type, types.ModuleType, enum.Enum)) and \
+    if value.base is tuple and value.cls in (tuple, torch.Size):
+        return tuple(_plain(interp, item, what) for item in value.forced(interp))
+    if isinstance(value.opaque, (type, types.ModuleType, enum.Enum)) and \
             not compares_by_program(type(value.obj)):
         return interp.context.pin(value)
-    if isinstance(value, ObjectValue) and hashed_fields(value.cls) is not None:
+    if value.is_instance and hashed_fields(value.cls) is not None:
         return value.key(interp)
-    if isinstance(value, ObjectValue) and value.real is not None and value.source is not None and \
+    if value.is_instance and value.real is not None and value.source is not None and \
             type(value.real).__hash__ is object.__hash__:
         if _is_argument(value.source):
             real = interp.context.pin_instance(value)

@@ -20,7 +20,6 @@ from ...values import (
     DELETED,
     NONE,
     ClassWrites,
-    ConstValue,
     Interpreter,
     PyValue,
     TraceContext,
@@ -105,7 +104,7 @@ def _guard_what_it_holds(context: TraceContext, cls: type, name: str) -> None:
 @builtin(type.__setattr__)
 def type_setattr(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, name, new = args
-    if not isinstance(cls, PyValue) or not isinstance(cls.obj, type) or not isinstance(name, ConstValue):
+    if not isinstance(cls.opaque, type) or not name.is_constant:
         raise unsupported(cls, ".__setattr__()")
     done = set_class_attr(interp, cls, name.value, new)
     if done is not None:

@@ -11,19 +11,7 @@ from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
-from ...values import (
-    NONE,
-    ConstValue,
-    DictValue,
-    Interpreter,
-    ListValue,
-    ObjectValue,
-    PyValue,
-    TensorValue,
-    Value,
-    const,
-    unsupported,
-)
+from ...values import NONE, DictValue, Interpreter, ListValue, ObjectValue, Value, const, unsupported
 from ..tensors.torch_objects import deep_copy
 
 Args = list[Value]
@@ -37,7 +25,7 @@ def copy_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         return value
     if value.cls in (list, dict, set):
         return interp.call(interp.getattr(value, "copy"), [], {})
-    if isinstance(value, TensorValue):
+    if value.tensor is not None:
         raise unsupported(value, "copy.copy()")
     return inline_library(interp, copy.copy, args, kwargs)
 
@@ -55,9 +43,11 @@ class MemoValue(DictValue):
 @builtin(copy.deepcopy)
 def copy_deepcopy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     memo = args[1] if len(args) > 1 else kwargs.get("memo", NONE)
-    if not isinstance(memo, MemoValue) and not (isinstance(memo, ConstValue) and memo.value is None):
+    if isinstance(memo, MemoValue):
+        return _deepcopy(interp, args[0], memo.copies)
+    if memo.literal is not None:
         raise GraphBreak("unsupported_call", "copy.deepcopy with a memo of one's own")
-    return _deepcopy(interp, args[0], memo.copies if isinstance(memo, MemoValue) else {})
+    return _deepcopy(interp, args[0], {})
 
 
 def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Value:
@@ -68,7 +58,7 @@ def _deepcopy(interp: Interpreter, value: Value, memo: dict[int, Value]) -> Valu
     made = value.deep_copied(interp, memo, lambda part: _deepcopy(interp, interp.context.force(part), memo))
     if made is not None:
         return made
-    if isinstance(value, TensorValue):
+    if value.tensor is not None:
         if value.traced.hides_history:
             raise unsupported(value, "copy.deepcopy() of a view that was made under no_grad")
         return deep_copy(interp, value, memo)
@@ -90,7 +80,7 @@ def _copy_instance(interp: Interpreter, value: ObjectValue, memo: dict[int, Valu
         state: Value = source
         if isinstance(getter, types.FunctionType):
             state = interp.call_sync(interp.context.const_object(getter), [value])
-        if not isinstance(state, DictValue) or state.cls is not dict:
+        if state.cls is not dict:
             raise unsupported(value, "copy.deepcopy(), with a __getstate__ that returns no dict,")
         copied = target if setter is MISSING else DictValue()
         for key, item in interp.context.dict_items(state):
@@ -133,7 +123,7 @@ def _copies_plainly(interp: Interpreter, cls: type) -> bool:
 def slot_names(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """The slots of a class that are copied; the library keeps them in the class."""
     value = args[0]
-    if not isinstance(value, PyValue) or not isinstance(value.obj, type):
+    if not isinstance(value.opaque, type):
         raise unsupported(value, "copyreg._slotnames()")
     cls = interp.context.pin(value)
     for base in cls.__mro__:

@@ -20,23 +20,11 @@ import torch
 from jitpy.ir import TensorSpec
 
 from ...breaks import GraphBreak
-from ...capture.front_calls import FrontCall, example, frozen, is_constant, is_loadable, make, new_source, number_input
+from ...capture.front_calls import FrontCall, example, frozen, is_loadable, make, new_source, number_input
 from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
 from ...interpreter.callees import CLASS, METHOD, OBJECT, builtin, family, handler_of
-from ...values import (
-    IS_CAPTURED,
-    NONE,
-    TORCH_DTYPES,
-    ArrayValue,
-    ConstValue,
-    Interpreter,
-    ListValue,
-    PyValue,
-    SymValue,
-    TupleValue,
-    Value,
-)
+from ...values import IS_CAPTURED, NONE, TORCH_DTYPES, ArrayValue, Interpreter, ListValue, PyValue, TupleValue, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -66,7 +54,7 @@ def draw(interp: Interpreter, what: str, function: Callable[..., Any], args: Arg
          bounds: tuple[Any, Any] | None = None) -> Value:
     """`function(generator, *args, **kwargs)` in front of the graph: what stands for its result."""
     generator, given = args[0], [*args[1:], *kwargs.values()]
-    if not isinstance(generator, PyValue) or generator.source is None or type(generator.obj) not in _GENERATORS:
+    if generator.source is None or type(generator.opaque) not in _GENERATORS:
         raise _not_drawn(what, "its generator is no plain one")
     if any(not node.op.is_pure or node.op.kind == "custom" for node in interp.builder.graph.nodes):
         raise _not_drawn(what, "an operation with effects of its own comes before it")
@@ -88,7 +76,7 @@ def draw(interp: Interpreter, what: str, function: Callable[..., Any], args: Arg
         source = new_source(interp, function)
         make(interp, FrontCall(function, args, kwargs, (source,), generator=generator))
         return number_input(interp.builder, type(found), source, bounds)
-    if not all(is_constant(interp, value) for value in given):
+    if not all(value.is_fixed(interp) for value in given):
         raise _not_drawn(what, "how much is drawn changes from call to call")
     if type(found) in (list, tuple) and len(found) <= _LONGEST and all(type(v) in _NUMBERS for v in found) and \
             len(set(map(type, found))) <= 1:
@@ -154,7 +142,7 @@ def _model(owner: type, name: str, bounds: _Bounds | None = None) -> None:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         known = None
         if bounds is not None and not kwargs and all(
-                isinstance(v, ConstValue) and type(v.value) in _NUMBERS for v in args[1:]):
+                type(v.literal) in _NUMBERS for v in args[1:]):
             known = bounds([v.value for v in args[1:]])  # type: ignore[union-attr]
         return draw(interp, what, function, args, kwargs, known)
 
@@ -190,10 +178,9 @@ def _shuffled(generator: random.Random, items: list[Any]) -> list[Any]:
 
 
 def _shuffle(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) != 2 or kwargs or not isinstance(args[1], ListValue) or args[1].cls is not list or not args[1].items:
+    if len(args) != 2 or kwargs or args[1].cls is not list or not args[1].items:
         raise _not_drawn("random.shuffle", "not of a list")
-    found = draw(interp, "random.shuffle", _shuffled, args, kwargs)
-    assert isinstance(found, ListValue)
+    found: Any = draw(interp, "random.shuffle", _shuffled, args, kwargs)
     args[1].change(interp.context, "clear")
     for item in found.items:
         args[1].change(interp.context, "append", item)
@@ -206,7 +193,7 @@ def _made_by(function: Callable[..., Any], what: str) -> Callable[[Interpreter, 
     """The model of what makes a generator: compiled code makes one at each call."""
 
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        if not all(isinstance(v, (ConstValue, SymValue)) and
+        if not all((v.is_constant or v.expr is not None) and
                    type(example(interp, v)) in (int, float, str, bytes, NoneType)
                    for v in (*args, *kwargs.values())):
             raise _not_drawn(what, "its seed is not known in front of the graph")

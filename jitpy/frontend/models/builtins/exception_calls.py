@@ -23,7 +23,7 @@ def _nothing_handled(module: Any) -> bool:
 
 def being_handled(interp: Interpreter, what: str) -> ExceptionValue | None:
     """The exception that the program handles, None where there is none; guarded."""
-    if isinstance(interp.handled, ExceptionValue):
+    if interp.handled is not None and interp.handled.is_exception:
         return interp.handled
     if interp.handled is not None or not _nothing_handled(sys):
         raise GraphBreak("unsupported_call", f"{what} while the caller handles an exception")
@@ -63,11 +63,11 @@ def _build(emitter: Emitter, value: ExceptionValue) -> None:
         emitter.emit("STORE_ATTR", name)
     for name in ("cause", "context"):
         other = getattr(value, name)
-        if isinstance(other, Value):
+        if other is not None:
             emitter.load(other)
             emitter.load(value)
             emitter.emit("STORE_ATTR", f"__{name}__")
-    if value.suppress_context != isinstance(value.cause, Value):  # as whoever wrote `__cause__` left it
+    if value.suppress_context != (value.cause is not None):  # as whoever wrote `__cause__` left it
         emitter.const(value.suppress_context)
         emitter.load(value)
         emitter.emit("STORE_ATTR", "__suppress_context__")

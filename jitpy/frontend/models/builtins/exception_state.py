@@ -10,7 +10,7 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
-from ...values import NONE, ConstValue, ExceptionValue, Identity, Interpreter, TupleValue, Value, unsupported
+from ...values import NONE, ExceptionValue, Identity, Interpreter, TupleValue, Value, unsupported
 from ...values.exception import base_in_c, state_names
 
 Args = list[Value]
@@ -21,11 +21,11 @@ Kwargs = dict[str, Value]
 TALKERS = (KeyError, ImportError, OSError, SyntaxError, UnicodeError)
 
 
-def _mark(value: Value) -> Any:
-    if isinstance(value, ConstValue):
+def _mark(interp: Interpreter, value: Any) -> Any:
+    if value.is_constant:
         return value.value
-    if isinstance(value, TupleValue) and value.cls is tuple:
-        return tuple(_mark(item) for item in value.items)
+    if value.base is tuple and value.cls is tuple:
+        return tuple(_mark(interp, item) for item in value.forced(interp))
     return Identity(value)
 
 
@@ -40,11 +40,11 @@ def _unmark(interp: Interpreter, found: Any) -> Value:
 def _in_c(interp: Interpreter, what: str, function: Callable[..., Any], *args: Any, marked: Args,
           kwargs: Kwargs) -> Any:
     """Call C with marks in place of Values."""
-    given = {name: _mark(value) for name, value in kwargs.items()}
+    given = {name: _mark(interp, value) for name, value in kwargs.items()}
     try:
-        return function(*args, *(_mark(value) for value in marked), **given)
+        return function(*args, *(_mark(interp, value) for value in marked), **given)
     except (TypeError, ValueError, SystemError) as error:
-        if all(isinstance(value, ConstValue) for value in (*marked, *kwargs.values())):
+        if all(value.is_constant for value in (*marked, *kwargs.values())):
             raise interp.raise_real(error) from None
         raise GraphBreak("unsupported_call", what) from None
 
@@ -73,7 +73,7 @@ _CLASSES = [found for found in vars(builtins).values() if isinstance(found, type
 def init_exception(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """`__init__` in C."""
     made = args[0]
-    if not isinstance(made, ExceptionValue) or made.source is not None:
+    if not made.is_exception or made.source is not None:
         raise unsupported(made, ".__init__()")
     cls, base = made.cls, base_in_c(made.cls)
     in_python = [isinstance(found, types.FunctionType) for found in (cls.__new__, cls.__init__)]

@@ -14,20 +14,9 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...bytecode.code import Ins
-from ...guards.guard_set import MISSING
 from ...interpreter.callees import builtin
 from ...interpreter.frame import PUSHED, Frame, TracedException
-from ...values import (
-    NONE,
-    ConstValue,
-    ExceptionValue,
-    ExcInfoValue,
-    Exhausted,
-    GeneratorValue,
-    Interpreter,
-    PyValue,
-    Value,
-)
+from ...values import NONE, UNKNOWN, ExceptionValue, Exhausted, GeneratorValue, Interpreter, Value
 
 _CLOSE_RETURNS = sys.version_info >= (3, 13)
 
@@ -49,8 +38,7 @@ def suspend(interp: Interpreter, frame: Frame) -> None:
     assert generator is not None
     interp.frames.pop()
     generator.running = False
-    handling = any(isinstance(v, ExcInfoValue) for v in frame.stack)
-    generator.handled = interp.handled if handling else None
+    generator.handled = interp.handled if frame.is_handling() else None
     interp.handled = generator.outer
 
 
@@ -116,7 +104,7 @@ def resume(interp: Interpreter, generator: GeneratorValue, sent: Value = NONE) -
     if frame is None:
         raise Exhausted
     if not generator.started:
-        if not (isinstance(sent, ConstValue) and sent.value is None):
+        if sent.literal is not None:
             raise interp.throw(TypeError, "can't send non-None value to a just-started generator")
         generator.started = True
         interp.generators.append(generator)
@@ -128,7 +116,7 @@ def resume(interp: Interpreter, generator: GeneratorValue, sent: Value = NONE) -
 
 def stop_iteration(interp: Interpreter, value: Value) -> None:
     """`finish` of a generator frame resumed by `next` or `send`: its return raises StopIteration."""
-    args = [] if isinstance(value, ConstValue) and value.value is None else [value]
+    args = [] if value.literal is None else [value]
     raise interp.raise_value(ExceptionValue(StopIteration, args))
 
 
@@ -153,7 +141,7 @@ def resume_sync(interp: Interpreter, generator: GeneratorValue, sent: Value = NO
 
 
 def _generator(interp: Interpreter, args: list[Value], what: str) -> GeneratorValue:
-    if not args or not isinstance(args[0], GeneratorValue):
+    if not args or not args[0].is_generator:
         raise GraphBreak("opaque_iterator", what)
     return args[0]
 
@@ -178,15 +166,15 @@ def generator_next(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
 def generator_throw(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     generator = _generator(interp, args, "throw")
     exception = args[1]
-    if isinstance(exception, PyValue) and isinstance(exception.obj, type) and \
+    if isinstance(exception.opaque, type) and \
             issubclass(exception.obj, BaseException):
 
         given = args[2] if len(args) > 2 else NONE
-        if isinstance(given, ExceptionValue):
+        if given.is_exception:
             exception = given
         else:
             exception = interp.finish_sync(interp.call(exception, [] if given is NONE else [given], {}))
-    if not isinstance(exception, ExceptionValue):
+    if not exception.is_exception:
         raise interp.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
                                   f"{exception.cls.__name__}")
     frame = generator.frame
@@ -204,11 +192,10 @@ def generator_throw(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
 def _check_delegates(interp: Interpreter, frame: Frame) -> None:
     """Break, before anything is done, at a chain of `yield from` that ends in an iterator with a `throw` of its own."""
     delegate = delegate_of(frame)
-    while isinstance(delegate, GeneratorValue) and delegate.frame is not None:
+    while delegate is not None and delegate.is_generator and delegate.frame is not None:
         delegate = delegate_of(delegate.frame)
-    if delegate is not None and not isinstance(delegate, GeneratorValue):
-        if isinstance(delegate, PyValue) or any(interp.context.class_lookup(delegate.cls, name) is not MISSING
-                                                for name in ("throw", "close", "__getattr__")):
+    if delegate is not None and not delegate.is_generator:
+        if delegate.opaque is not UNKNOWN or interp.context.has_slot(delegate.cls, "throw", "close", "__getattr__"):
             raise GraphBreak("generator", f"throw() to {delegate.describe()}")
 
 
@@ -219,14 +206,15 @@ def throw_into(interp: Interpreter, generator: GeneratorValue, exception: Except
     assert frame is not None
     delegate = delegate_of(frame)
     leaves = issubclass(exception.cls, GeneratorExit)
-    if leaves and isinstance(delegate, GeneratorValue):
+    goes_on = delegate is not None and delegate.is_generator
+    if leaves and goes_on:
         try:
             close(interp, delegate)
         except TracedException as error:
             exception = error.value
     frame.finish = finish
     enter(interp, generator)
-    if not leaves and isinstance(delegate, GeneratorValue) and delegate.frame is not None:
+    if not leaves and goes_on and delegate.frame is not None:
         frame.ip -= 1  # as if SEND had called the delegate
         throw_into(interp, delegate, exception, delegate_returned)
     # The exception appears at the yield: unwind from the generator's own frame.

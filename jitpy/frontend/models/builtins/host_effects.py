@@ -20,18 +20,7 @@ from ...guards.source import attr, constant, item
 from ...interpreter.callees import builtin, looks_at_callers
 from ...interpreter.frame import Frame
 from ...interpreter.library_code import stands_for_c
-from ...values import (
-    CONST_TYPES,
-    NONE,
-    ConstValue,
-    DictValue,
-    Interpreter,
-    ObjectValue,
-    TensorValue,
-    TupleValue,
-    Value,
-    const,
-)
+from ...values import CONST_TYPES, NONE, Interpreter, TupleValue, Value, const
 from ...values.tree import tree_map
 
 Args = list[Value]
@@ -56,7 +45,7 @@ def freeze(interp: Interpreter, value: Value) -> Value:
 
 
 def _freeze_leaf(interp: Interpreter, value: Value) -> Value:
-    if isinstance(value, TensorValue):
+    if value.tensor is not None:
         return interp.record(torch.Tensor.clone, [interp.record(torch.Tensor.detach, [value], {})], {}) \
             if not value.traced.spec.requires_grad else _refuse(value)
     if value.is_atomic or isinstance(getattr(value, "obj", None), types.ModuleType):
@@ -139,14 +128,13 @@ def lost_way(interp: Interpreter) -> RestartAnalysis | None:
     for holder, name, restart in interp.said_through:
         for held in (holder, getattr(holder, "__dict__", None)):
             value = changed.get(id(held))
-            if value is not None and (name is None or _is_another(interp, value, holder, name)):
+            if value is not None and (name is None or is_another(interp, value, holder, name)):
                 return restart
     return None
 
 
-def _is_another(interp: Interpreter, attributes: Value, holder: Any, name: str) -> bool:
+def is_another(interp: Interpreter, attributes: Any, holder: Any, name: str) -> bool:
     """Whether the program leaves another object under a name."""
-    assert isinstance(attributes, DictValue)
     left = [value for key, value in attributes.log if key == name]
     return bool(left) and left[-1] is not interp.context.value_of(getattr(holder, name, None))
 
@@ -186,10 +174,15 @@ class _EnabledFor:
         return logger.isEnabledFor(self.level) is self.answer
 
 
-def _is_enabled(interp: Interpreter, logger: Value, level: int) -> bool | None:
+def _is_from_outside(logger: Any) -> bool:
+    """Whether it is an object from outside whose attributes the program has not written."""
+    return logger.is_instance and logger.real is not None and logger.source is not None and \
+        logger.attrs is not None and not logger.attrs.log
+
+
+def _is_enabled(interp: Interpreter, logger: Any, level: int) -> bool | None:
     """Whether a logger takes messages of a level; guarded. None where that is not known."""
-    if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
-            logger.attrs.log:
+    if not _is_from_outside(logger):
         return None
     answer = bool(logger.real.isEnabledFor(level))
     interp.context.guard(logger.source, "python", _EnabledFor(level, answer))
@@ -230,20 +223,19 @@ def _way_of(logger: Any) -> list[tuple[Any, str | None]]:
     return way
 
 
-def _log(interp: Interpreter, name: str, logger: Value, level: int, args: Args, kwargs: Kwargs) -> Value:
+def _log(interp: Interpreter, name: str, logger: Any, level: int, args: Args, kwargs: Kwargs) -> Value:
     """`logger.log(level, *args, **kwargs)`."""
     enabled = _is_enabled(interp, logger, level)
     if enabled is False:
         return NONE
     refused = GraphBreak("skipped", f"logging.Logger.{name}")
     above = kwargs.get("stacklevel", const(1))
-    if not enabled or not args or not isinstance(above, ConstValue) or type(above.value) is not int or \
+    if not enabled or not args or type(above.literal) is not int or \
             kwargs.keys() - {"stacklevel"} or not _writes_only(logger.real) or is_changed(interp, sys, "stderr"):  # type: ignore
         raise refused
     place = caller(interp, max(above.value, 1), logging._srcfile)
     if not isinstance(place, Frame):
         raise refused
-    assert isinstance(logger, ObjectValue)
     interp.context.guard(logger.source, "python", _writes_only)
     later = GraphBreak("skipped", f"logging.Logger.{name}, whose way is changed later")
     goes_through(interp, _way_of(logger.real), later)
@@ -287,15 +279,15 @@ for _name in ("debug", "info", "warning", "error", "critical"):
 @builtin(logging.Logger.log)
 @looks_at_callers(logging.Logger.log)
 def log(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if len(args) < 2 or not isinstance(args[1], ConstValue) or type(args[1].value) is not int:
+    if len(args) < 2 or type(args[1].literal) is not int:
         raise GraphBreak("skipped", "logging.Logger.log")
     return _log(interp, "log", args[0], args[1].value, args[2:], kwargs)
 
 
 @builtin(logging.Logger.isEnabledFor)
 def is_enabled_for(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    level = args[1] if len(args) > 1 else kwargs.get("level")
-    if isinstance(level, ConstValue) and type(level.value) is int:
+    level = args[1] if len(args) > 1 else kwargs.get("level", NONE)
+    if type(level.literal) is int:
         enabled = _is_enabled(interp, args[0], level.value)
         if enabled is not None:
             return const(enabled)
@@ -314,9 +306,8 @@ class _LevelIs:
 
 @builtin(logging.Logger.getEffectiveLevel)
 def get_effective_level(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    logger = args[0] if args else NONE
-    if not isinstance(logger, ObjectValue) or logger.real is None or logger.source is None or logger.attrs is None or \
-            logger.attrs.log or type(logger.real) not in _LOGGERS:
+    logger: Any = args[0] if args else NONE
+    if not _is_from_outside(logger) or type(logger.real) not in _LOGGERS:
         raise GraphBreak("skipped", "logging.Logger.getEffectiveLevel")
     level = logger.real.getEffectiveLevel()
     interp.context.guard(logger.source, "python", _LevelIs(level))
@@ -327,10 +318,10 @@ def get_effective_level(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def get_logger(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A logger that is there already."""
     name = args[0] if args else kwargs.get("name", NONE)
-    if isinstance(name, ConstValue) and not name.value:
+    if name.is_constant and not name.value:
         return interp.context.wrap(logging.root, constant(logging.root, "logging.root"))
     known = logging.Logger.manager.loggerDict
-    if not isinstance(name, ConstValue) or not isinstance(known.get(name.value), logging.Logger):
+    if not name.is_constant or not isinstance(known.get(name.value), logging.Logger):
         raise GraphBreak("skipped", "logging.getLogger of a logger that is not there yet")
     table = attr(constant(logging.Logger.manager, "logging.Logger.manager"), "loggerDict")
     return interp.context.wrap(known[name.value], item(table, name.value))

@@ -22,7 +22,7 @@ from ...interpreter.attributes import is_data_descriptor
 from ...interpreter.callees import builtin
 from ...interpreter.operators import truth
 from ...polyfills import ORIGINALS
-from ...values import NONE, ConstValue, Interpreter, ObjectValue, PyValue, TensorValue, TupleValue, Value, const
+from ...values import NONE, UNKNOWN, Interpreter, TensorValue, Value, const
 from .builtin_functions import shown_class
 
 Args = list[Value]
@@ -56,20 +56,17 @@ _PLAIN_CHECKS = {type.__instancecheck__, abc.ABCMeta.__instancecheck__}
 
 @builtin(issubclass)
 def builtin_issubclass(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
+    if not isinstance(args[0].opaque, type):
         raise interp.throw(TypeError, "issubclass() arg 1 must be a class")
     cls = interp.context.pin(args[0])
     return const(any(_is_subclass(interp, args[0], cls, of) for of in classes_of(interp, args[1])))
 
 
-def classes_of(interp: Interpreter, value: Value) -> list[type]:
+def classes_of(interp: Interpreter, value: Any) -> list[type]:
     """The classes that an `isinstance` argument stands for."""
-    if isinstance(value, TupleValue):
-        found: list[type] = []
-        for item in value.items:
-            found += classes_of(interp, interp.context.force(item))
-        return found
-    if isinstance(value, PyValue):
+    if value.base is tuple:
+        return [cls for item in value.forced(interp) for cls in classes_of(interp, item)]
+    if value.opaque is not UNKNOWN:
         obj = interp.context.pin(value)
         if isinstance(obj, type) and not isinstance(obj, types.GenericAlias):
             return [obj]
@@ -79,16 +76,16 @@ def classes_of(interp: Interpreter, value: Value) -> list[type]:
             return list(parts)
         if isinstance(origin, type) and not typing.get_args(obj):
             return [origin]  # `typing.List`
-    if isinstance(value, ObjectValue) and value.cls is type(typing.Union[int, str]):  # noqa: UP007
+    if value.is_instance and value.cls is type(typing.Union[int, str]):  # noqa: UP007
         return classes_of(interp, interp.finish_sync(interp.getattr(value, "__args__")))
-    if not isinstance(value, ConstValue):
+    if not value.is_constant:
         raise GraphBreak("unsupported_value", f"isinstance() with {value.describe()}")
     raise interp.throw(TypeError, "isinstance() arg 2 must be a type, a tuple of types, or a union")
 
 
 def is_instance(interp: Interpreter, value: Value, cls: type) -> bool:
     """`isinstance(value, cls)`; guarded."""
-    if isinstance(value, TensorValue):
+    if value.tensor is not None:
         if cls in _FLAGS:
             return issubclass(value.cls, cls) or _has_flag(interp, value, _FLAGS[cls])
         if cls in (torch.nn.UninitializedParameter,) or cls.__module__ == "torch" and cls.__name__.endswith("Tensor") \
@@ -133,7 +130,7 @@ def _register(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _class(interp: Interpreter, value: Value) -> type:
-    if not isinstance(value, PyValue) or not isinstance(value.obj, type):
+    if not isinstance(value.opaque, type):
         raise GraphBreak("unsupported_value", f"{value.describe()} as a class")
     cls = interp.context.pin(value)
     assert isinstance(cls, type)
@@ -159,7 +156,7 @@ def _by_abstract_class(interp: Interpreter, value: Value, cls: type) -> bool:
 def _other_class(interp: Interpreter, value: Value) -> type | None:
     """The class that an object claims, where that is not its type: mocks and proxies do."""
     context = interp.context
-    if isinstance(value, PyValue):
+    if value.opaque is not UNKNOWN:
         real = context.pin(value)
         shown = type(real) if isinstance(real, type) else real.__class__
         return shown if shown is not type(real) else None
@@ -167,7 +164,7 @@ def _other_class(interp: Interpreter, value: Value) -> type | None:
             not isinstance(context.class_lookup(value.cls, "__getattribute__"), types.FunctionType):
         return None
     found = interp.finish_sync(interp.getattr(value, "__class__"))
-    return _class(interp, found) if isinstance(found, PyValue) and isinstance(found.obj, type) else None
+    return _class(interp, found) if isinstance(found.opaque, type) else None
 
 
 def _is_subclass(interp: Interpreter, value: Value | None, cls: type, of: type) -> bool:
@@ -237,7 +234,7 @@ def _own_member(interp: Interpreter, value: Value, name: str) -> Value | None:
     if value.cls.__dictoffset__ == 0:
         return None
     attrs = value.instance_dict(interp)
-    if attrs is None and isinstance(value, PyValue) and isinstance(value.obj, types.ModuleType):
+    if attrs is None and isinstance(value.opaque, types.ModuleType):
         attrs = interp.context.module_dict(interp.context.pin(value))
     if attrs is None:
         raise GraphBreak("unsupported_value", f"isinstance() of {value.describe()} with a protocol")

@@ -15,19 +15,7 @@ from ...guards.guard_set import MISSING
 from ...interpreter.callees import builtin
 from ...interpreter.frame import PUSHED, TracedException
 from ...polyfills import rest_of
-from ...values import (
-    ConstValue,
-    Exhausted,
-    GeneratorValue,
-    Interpreter,
-    IteratorValue,
-    ListValue,
-    PyValue,
-    SequenceIterator,
-    TupleValue,
-    Value,
-    const,
-)
+from ...values import Exhausted, Interpreter, IteratorValue, SequenceIterator, TupleValue, Value, const
 
 
 class ZipIterator(IteratorValue):
@@ -105,7 +93,7 @@ class FilterIterator(IteratorValue):
     def step(self, interp: Any) -> Value:
         while True:
             value = next_sync(interp, interp.context.force(self.iterator))
-            plain = isinstance(self.function, ConstValue) and self.function.value is None
+            plain = self.function.literal is None
             if interp.truth(value if plain else interp.call_sync(self.function, [value])):
                 return value
 
@@ -128,7 +116,7 @@ class RestIterator(IteratorValue):
 
 @builtin(rest_of)
 def _rest_of(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return args[0] if isinstance(args[0], (IteratorValue, GeneratorValue)) else RestIterator(args[0])
+    return args[0] if args[0].is_iterator or args[0].is_generator else RestIterator(args[0])
 
 
 def get_iter(interp: Interpreter, value: Value) -> Any:
@@ -150,7 +138,7 @@ def get_iter(interp: Interpreter, value: Value) -> Any:
         from ...polyfills.construct import iterate_getitem
 
         return interp.call(context.const_object(iterate_getitem), [value], {})
-    if isinstance(value, PyValue) and isinstance(value.obj, enum.EnumMeta):
+    if isinstance(value.opaque, enum.EnumMeta):
         return SequenceIterator([context.const_object(m) for m in context.pin(value)], type(iter([])))
     if found is MISSING:
         raise interp.throw(TypeError, f"{value.cls.__name__!r} object is not iterable")
@@ -185,8 +173,8 @@ def get_iter_sync(interp: Interpreter, value: Value) -> Value:
 def next_value(interp: Interpreter, iterator: Value) -> Any:
     """`next(iterator)`: a Value, or PUSHED; raises `Exhausted` at the end. A pushed generator frame that returns
     raises StopIteration in the traced program: opcode handlers that want to see the end use `resume_generator`."""
-    if isinstance(iterator, IteratorValue):
-        return iterator.step(interp)
+    if iterator.is_iterator:
+        return iterator.step(interp)  # type: ignore[attr-defined]
     found = interp.context.class_lookup(iterator.cls, "__next__")
     if isinstance(found, types.FunctionType):
         return interp.call(interp.context.const_object(found), [iterator], {})
@@ -199,23 +187,23 @@ def next_sync(interp: Interpreter, iterator: Value) -> Value:
     """`next(iterator)`, waiting for it; raises `Exhausted` at the end."""
     from .generators import resume_sync
 
-    if isinstance(iterator, GeneratorValue):
+    if iterator.is_generator:
         return resume_sync(interp, iterator)
     try:
         result = next_value(interp, iterator)
         return interp.finish_sync(result) if result is PUSHED else result
     except TracedException as error:
-        if issubclass(error.value.cls, StopIteration) and not isinstance(iterator, IteratorValue):
+        if issubclass(error.value.cls, StopIteration) and not iterator.is_iterator:
             raise Exhausted from None
         raise
 
 
-def each(interp: Interpreter, value: Value, hinted: bool = False) -> Iterator[Value]:
+def each(interp: Interpreter, value: Any, hinted: bool = False) -> Iterator[Value]:
     """The items of an iterable one by one, for C functions that use each before they ask for the next: what yields them
     sees it. `hinted` says that they ask for its length first, to make room."""
-    if isinstance(value, (ListValue, TupleValue)) and value.cls in (list, tuple, torch.Size):
-        value.items[:] = [interp.context.force(v) for v in value.items]
-        yield from list(value.items)
+    if value.base in (list, tuple) and (value.cls is value.base or value.cls is torch.Size):
+        value.items[:] = items = value.forced(interp)
+        yield from items
         return
     iterator = get_iter_sync(interp, value)
     if hinted:
@@ -244,7 +232,7 @@ def _ask_length(interp: Interpreter, value: Value) -> None:
                 if issubclass(error.value.cls, TypeError):
                     continue
                 raise
-            if not (isinstance(hint, ConstValue) and hint.value is NotImplemented):
+            if hint.literal is not NotImplemented:
                 if not issubclass(hint.cls, int) and name == "__length_hint__":
                     raise interp.throw(TypeError, f"{name} must be an integer, not {hint.cls.__name__}")
                 if issubclass(hint.cls, int):

@@ -17,7 +17,7 @@ from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...interpreter.callees import builtin, code_model
 from ...interpreter.wrapped_functions import closed_over
-from ...values import DictValue, FunctionValue, Interpreter, PyValue, Value
+from ...values import UNKNOWN, FunctionValue, Interpreter, Value
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -48,9 +48,9 @@ _GENERIC = functools.singledispatch(lambda x: x)
 @code_model(_GENERIC.dispatch)
 def _dispatch(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
     """`generic.dispatch(cls)`: found in the registry, which is guarded; the cache beside it is nobody's business."""
-    registry = closed_over(interp, fn, "registry")
-    if not isinstance(registry, DictValue) or registry.real_dict is None or registry.log or len(args) != 1 or \
-            not isinstance(args[0], PyValue):
+    registry: Any = closed_over(interp, fn, "registry")
+    if not issubclass(registry.cls, dict) or registry.real_dict is None or registry.log or len(args) != 1 or \
+            args[0].opaque is UNKNOWN:
         raise GraphBreak("unsupported_call", "functools.singledispatch")
     cls = interp.context.pin(args[0])
     interp.context.dict_complete(registry)

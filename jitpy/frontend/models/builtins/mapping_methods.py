@@ -8,20 +8,7 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...interpreter.callees import builtin
-from ...values import (
-    NONE,
-    ConstValue,
-    DictValue,
-    DictViewValue,
-    Interpreter,
-    ListValue,
-    ObjectValue,
-    SetValue,
-    TupleValue,
-    Value,
-    const,
-    unsupported,
-)
+from ...values import NONE, DictValue, DictViewValue, Interpreter, TupleValue, Value, const, unsupported
 from .iteration import each, is_iterable, iterate
 
 Args = list[Value]
@@ -38,9 +25,9 @@ def make_dict(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _dict(interp: Interpreter, args: Args) -> DictValue:
-    if not isinstance(args[0], DictValue):
+    if not issubclass(args[0].cls, dict):
         raise unsupported(args[0], "a dict method")
-    return args[0]
+    return args[0]  # type: ignore[return-value]
 
 
 @builtin(dict.__init__, _ORDERED.__init__)
@@ -69,10 +56,10 @@ def dict_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
     if len(args) > 1:
         other = args[1]
-        if isinstance(other, DictValue) and other.cls.__iter__ in (dict.__iter__, _ORDERED.__iter__):
+        if issubclass(other.cls, dict) and other.cls.__iter__ in (dict.__iter__, _ORDERED.__iter__):
             for key, value in context.dict_items(other):
                 put(context.dict_key_value(other, key), value)
-        elif isinstance(other, ObjectValue) and not isinstance(other, (ListValue, TupleValue, SetValue)) and \
+        elif other.is_instance and other.base not in (list, tuple, set, frozenset) and \
                 interp.hasattr(other, "keys"):
             for key in each(interp, interp.finish_sync(interp.call(interp.getattr(other, "keys"), [], {}))):
                 put(key, interp.finish_sync(interp.getitem(other, key)))
@@ -131,7 +118,7 @@ def dict_popitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not pairs:
         raise interp.throw(KeyError, "popitem(): dictionary is empty" if target.cls is dict else "dictionary is empty")
     last = args[1] if len(args) > 1 else kwargs.get("last", const(True))
-    key, value = pairs[-1 if not isinstance(last, ConstValue) or last.value else 0]
+    key, value = pairs[-1 if not last.is_constant or last.value else 0]
     made = TupleValue([interp.context.dict_key_value(target, key), value])
     interp.context.dict_delete(target, key)
     return made
@@ -167,7 +154,7 @@ def ordered_move_to_end(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     found = interp.context.dict_get(target, key)
     if found is None:
         raise interp.throw(KeyError, args[1])
-    if not isinstance(last, ConstValue) or not last.value:
+    if not last.is_constant or not last.value:
         others = [(k, v) for k, v in interp.context.dict_items(target) if k != key]
         for k, v in others:
             interp.context.dict_delete(target, k)
@@ -181,7 +168,7 @@ def ordered_move_to_end(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def _view(owner: type, kind: str) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         made = DictViewValue(_dict(interp, args), kind)
-        if made.base is not owner:  # in the order of the dict below the ordered one
+        if made.of.base is not owner:  # in the order of the dict below the ordered one
             raise GraphBreak("unsupported_call", f"dict.{kind} of an OrderedDict")
         return made
 
@@ -202,7 +189,7 @@ def ordered_setitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(collections.defaultdict.__init__)
 def defaultdict_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     factory = args[1] if len(args) > 1 else NONE
-    if not (isinstance(factory, ConstValue) and factory.value is None) and \
+    if factory.literal is not None and \
             interp.context.class_lookup(factory.cls, "__call__") is MISSING:
         raise interp.throw(TypeError, "first argument must be callable or None")
     interp.context.write_slot(_dict(interp, args), collections.defaultdict.default_factory, factory)  # type: ignore[attr-defined]
@@ -214,7 +201,7 @@ def defaultdict_missing(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     target = _dict(interp, args)
     factory = interp.context.read_slot(target, collections.defaultdict.default_factory)  # type: ignore[attr-defined]
     assert factory is not None
-    if isinstance(factory, ConstValue):
+    if factory.is_constant:
         raise interp.throw(KeyError, args[1])
     made = interp.call_sync(factory, [])
     interp.context.dict_set(target, args[1].key(interp), made, args[1])

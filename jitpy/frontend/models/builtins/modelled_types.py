@@ -65,8 +65,8 @@ def original_type(cls: type) -> type | None:
 def store_hidden(interp: Interpreter, value: ModelledValue, name: str, new: Value) -> None:
     """Set an attribute that only the methods of the model see."""
     value.hidden[name] = new
-    if isinstance(new, ListValue):
-        new.owner = value
+    if new.base is list:
+        new.owner = value  # type: ignore[attr-defined]
     changed(interp.context, value)
 
 

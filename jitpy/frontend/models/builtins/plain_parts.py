@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...guards.guard_set import MISSING
 from ...guards.source import ConstSource, Source, slot
 from ...interpreter.plain_classes import is_plain_class
-from ...values import BOXED_READERS, PLAIN_TYPES, BoxedValue, ConstValue, TraceContext, Value, base_of, const
+from ...values import BOXED_READERS, PLAIN_TYPES, BoxedValue, TraceContext, Value, base_of, const
 from ...values.wrapping import wraps
 
 if TYPE_CHECKING:
@@ -57,4 +57,4 @@ def answers(interp: Interpreter, method: str, left: Value, right: Value) -> bool
 
 
 def _sample(value: Value) -> Any:
-    return value.value if isinstance(value, ConstValue) else value.cls(1)
+    return value.value if value.is_constant else value.cls(1)

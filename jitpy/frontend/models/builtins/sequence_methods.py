@@ -12,19 +12,7 @@ from ...guards.guard_set import MISSING
 from ...interpreter.callees import builtin
 from ...interpreter.calls import as_int, is_index_sized
 from ...interpreter.operators import mutate
-from ...values import (
-    FALSE,
-    NONE,
-    ConstValue,
-    Interpreter,
-    ListValue,
-    ScalarValue,
-    SymValue,
-    TupleValue,
-    Value,
-    const,
-    unsupported,
-)
+from ...values import FALSE, NONE, Interpreter, ListValue, TupleValue, Value, const, unsupported
 from .iteration import each, iterate
 
 Args = list[Value]
@@ -38,7 +26,7 @@ def make_list(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(tuple)
 def make_tuple(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
+    if args and args[0].cls is tuple and args[0].base is tuple:
         return args[0]
     return TupleValue(iterate(interp, args[0], hinted=True) if args else [])
 
@@ -47,7 +35,7 @@ def make_tuple(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def make_size(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     sizes = iterate(interp, args[0], hinted=True) if args else []
     for size in sizes:
-        if not isinstance(size, (ConstValue, SymValue, ScalarValue)) or not issubclass(size.cls, int):
+        if not size.is_number or not issubclass(size.cls, int):
             raise unsupported(size, "torch.Size()")
     return TupleValue(sizes, None, torch.Size)
 
@@ -67,9 +55,9 @@ def list_extend(interp: Interpreter, target: ListValue, other: Value) -> None:
 
 
 def _list(interp: Interpreter, args: Args) -> ListValue:
-    if not isinstance(args[0], ListValue):
+    if args[0].base is not list:
         raise unsupported(args[0], "a list method")
-    return args[0]
+    return args[0]  # type: ignore[return-value]
 
 
 @builtin(list.append)
@@ -131,6 +119,12 @@ def list_init(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
+def _sequence(value: Any, what: str) -> Any:
+    if value.base not in (list, tuple):
+        raise unsupported(value, what)
+    return value
+
+
 def _bound(interp: Interpreter, value: Value) -> int:
     if interp.context.class_lookup(value.cls, "__index__") is MISSING:
         raise interp.throw(TypeError, "slice indices must be integers or have an __index__ method")
@@ -139,9 +133,7 @@ def _bound(interp: Interpreter, value: Value) -> int:
 
 @builtin(list.index, tuple.index)
 def sequence_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    target = args[0]
-    if not isinstance(target, (ListValue, TupleValue)):
-        raise unsupported(target, ".index()")
+    target = _sequence(args[0], ".index()")
     bounds = [_bound(interp, a) for a in args[2:4]]
     n = len(target.items)
     start, stop, _ = slice(*bounds, *[None] * (2 - len(bounds))).indices(n)
@@ -150,7 +142,7 @@ def sequence_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             break  # a comparison of the program's made it shorter
         if interp.equal(interp.context.force(target.items[i]), args[1]):
             return const(i)
-    kind = "tuple.index(x): x not in tuple" if isinstance(target, TupleValue) else None
+    kind = "tuple.index(x): x not in tuple" if target.base is tuple else None
     if kind is None:
         try:
             kind = f"{args[1].constant(interp)!r} is not in list"
@@ -161,9 +153,7 @@ def sequence_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(list.count, tuple.count)
 def sequence_count(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    target = args[0]
-    if not isinstance(target, (ListValue, TupleValue)):
-        raise unsupported(target, ".count()")
+    target = _sequence(args[0], ".count()")
     return const(sum(interp.equal(interp.context.force(v), args[1]) for v in list(target.items)))
 
 
@@ -180,7 +170,7 @@ def list_remove(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _constants(interp: Interpreter, values: list[Value]) -> list[Any] | None:
     """Real constants to sort by, or None where one is not a constant."""
-    if all(isinstance(v, ConstValue) for v in values):
+    if all(v.is_constant for v in values):
         return [v.value for v in values]  # type: ignore[attr-defined]
     try:
         return [v.constant(interp) for v in values]
@@ -209,7 +199,7 @@ def _sort(interp: Interpreter, values: list[Value], kwargs: Kwargs) -> None:
     if kwargs.keys() - {"key", "reverse"} or not issubclass(kwargs.get("reverse", FALSE).cls, int):
         raise GraphBreak("unsupported_call", "a sort with arguments that it refuses")
     key, reverse = kwargs.get("key", NONE), interp.truth(kwargs.get("reverse", FALSE))
-    plain_key = isinstance(key, ConstValue) and key.value is None
+    plain_key = key.literal is None
     keys = values if plain_key else [interp.call_sync(key, [v]) for v in values]
     plain = _constants(interp, keys)
     if plain is None:

@@ -6,26 +6,21 @@ the same operations. Sets from outside are changed by the same operations again,
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable
 from typing import Any
 
 from ...interpreter.callees import builtin
-from ...values import (
-    NONE,
-    DictValue,
-    DictViewValue,
-    Interpreter,
-    ListValue,
-    SetValue,
-    TupleValue,
-    Value,
-    const,
-    unsupported,
-)
+from ...values import NONE, Interpreter, SetValue, Value, const, unsupported
 from .iteration import each
 
 Args = list[Value]
 Kwargs = dict[str, Value]
+
+
+_SETS = (set, frozenset)
+_KEYS = (type({}.keys()), type(collections.OrderedDict().keys()))
+_VIEWS = (*_KEYS, *(type(view()) for of in ({}, collections.OrderedDict()) for view in (of.values, of.items)))
 
 
 def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
@@ -36,12 +31,12 @@ def set_items(interp: Interpreter, iterable: Value) -> dict[Any, Value]:
     return items
 
 
-def _operand(interp: Interpreter, other: Value) -> tuple[Any, dict[Any, Value]]:
+def _operand(interp: Interpreter, other: Any) -> tuple[Any, dict[Any, Value]]:
     """The argument of a real set's method in the place of a Value, and its items by key."""
-    if isinstance(other, SetValue):
+    if other.base in _SETS:
         return other.mirror, {key: other.items[key] for key in other.mirror}
     items = set_items(interp, other)
-    if isinstance(other, DictValue) or isinstance(other, DictViewValue) and other.kind == "keys":
+    if issubclass(other.cls, (dict, *_KEYS)):
         return dict.fromkeys(items), items
     return list(items), items
 
@@ -73,15 +68,15 @@ def make_set(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(frozenset)
 def make_frozenset(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], SetValue) and args[0].cls is frozenset:
+    if args and args[0].cls is frozenset and args[0].base is frozenset:
         return args[0]
     return make(interp, frozenset, args[0] if args else None)
 
 
 def _set(interp: Interpreter, args: Args) -> SetValue:
-    if not isinstance(args[0], SetValue):
+    if args[0].base not in _SETS:
         raise unsupported(args[0], "a set method")
-    return args[0]
+    return args[0]  # type: ignore[return-value]
 
 
 def change(interp: Interpreter, target: SetValue, method: str, real: Any, items: dict[Any, Value]) -> None:
@@ -176,7 +171,7 @@ def set_update(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def _change_by_items(interp: Interpreter, target: SetValue, method: str, other: Value) -> None:
     """A method that takes the items one by one: what yields them sees the changes."""
-    if isinstance(other, (SetValue, DictValue, DictViewValue, ListValue, TupleValue)):
+    if other.base is not None and other.plain is None or other.cls in _VIEWS:
         change(interp, target, method, *_operand(interp, other))
         return
     for item in each(interp, other):
@@ -189,17 +184,15 @@ _UPDATES = {"AND": "intersection_update", "OR": "update", "SUBTRACT": "differenc
             "XOR": "symmetric_difference_update"}
 
 
-def set_binary(interp: Interpreter, name: str, a: Value, b: Value, inplace: bool) -> Value:
+def set_binary(interp: Interpreter, name: str, a: Any, b: Any, inplace: bool) -> Value:
     """`a & b`, `a | b`, `a - b`, `a ^ b` on sets and dict views; views take any iterable beside them."""
-    left, left_items = _operand(interp, a) if isinstance(a, SetValue) else _as_set(interp, a)
-    right, right_items = _operand(interp, b) if isinstance(b, SetValue) else _as_set(interp, b)
-    if inplace and isinstance(a, SetValue) and issubclass(a.cls, set):
+    left, left_items = _operand(interp, a) if a.base in _SETS else _as_set(interp, a)
+    right, right_items = _operand(interp, b) if b.base in _SETS else _as_set(interp, b)
+    if inplace and a.base is set:
         change(interp, a, _UPDATES[name], right.copy() if right is left else right, right_items)
         return a
     result = getattr(left, _OPERATORS[name])(right)
-    cls = a.cls if isinstance(a, SetValue) and a.cls in (set, frozenset) else \
-        frozenset if isinstance(a, SetValue) and issubclass(a.cls, frozenset) else set
-    return _from_mirror(result, left_items, right_items, cls=cls)
+    return _from_mirror(result, left_items, right_items, cls=frozenset if a.base is frozenset else set)
 
 
 def _as_set(interp: Interpreter, view: Value) -> tuple[set[Any], dict[Any, Value]]:

@@ -6,14 +6,7 @@ import torch
 
 from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
-from ...values import (
-    ConstValue,
-    Interpreter,
-    TensorValue,
-    TextValue,
-    Value,
-    type_name,
-)
+from ...values import Interpreter, TextValue, Value, type_name
 from .builtin_functions import to_str
 from .host_effects import freeze
 
@@ -24,8 +17,8 @@ _SHOW = torch._tensor_str._str
 def _text_of_tensor(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The function that `Tensor.__repr__` calls."""
     tensor, contents = args[0], kwargs.get("tensor_contents")
-    plain = contents is None or isinstance(contents, ConstValue) and contents.value is None
-    if len(args) > 1 or not plain or not isinstance(tensor, TensorValue) or tensor.cls is not torch.Tensor:
+    plain = contents is None or contents.literal is None
+    if len(args) > 1 or not plain or tensor.tensor is None or tensor.cls is not torch.Tensor:
         raise GraphBreak("skipped", "_str: it formats tensors")
     if tensor.traced.hides_history:
         raise GraphBreak("unsupported_value", "the text of a view that was made under no_grad: it requires grad")
@@ -35,7 +28,7 @@ def _text_of_tensor(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
 @builtin(object.__format__)
 def _format_object(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, spec = args
-    if not isinstance(spec, ConstValue) or type(spec.value) is not str:
+    if type(spec.literal) is not str:
         raise GraphBreak("unsupported_call", "object.__format__")
     if spec.value:
         raise interp.throw(TypeError, f"unsupported format string passed to {type_name(value.cls)}.__format__")

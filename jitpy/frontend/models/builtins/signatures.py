@@ -12,34 +12,24 @@ from ...breaks import GraphBreak
 from ...guards.source import attr
 from ...interpreter.callees import builtin
 from ...polyfills import MODELLED_TYPES
-from ...values import (
-    ConstValue,
-    DictValue,
-    FunctionValue,
-    Interpreter,
-    MethodValue,
-    ModelledValue,
-    ObjectValue,
-    TupleValue,
-    Value,
-)
+from ...values import UNKNOWN, ConstValue, DictValue, FunctionValue, Interpreter, ModelledValue, ObjectValue, Value
 
 
 @builtin(inspect.signature)
 def inspect_signature(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A signature made anew, as eager makes one: computed now, and fixed by the guards on what it is made of."""
-    target = args[0]
-    bound = isinstance(target, MethodValue)
-    if isinstance(target, MethodValue):
+    target: Any = args[0]
+    bound = target.cls is types.MethodType and target.opaque is UNKNOWN
+    if bound:
         target = target.func
-    while isinstance(target, FunctionValue) and (attributes := target.instance_dict(interp)) is not None:
+    while target.code is not None and (attributes := target.instance_dict(interp)) is not None:
         if interp.context.dict_get(attributes, "__signature__") is not None:
             raise GraphBreak("unsupported_call", "inspect.signature of a function with a __signature__")
         wrapped = interp.context.dict_get(attributes, "__wrapped__")
         if wrapped is None:
             break
         target = wrapped
-    if not isinstance(target, FunctionValue) or kwargs:
+    if target.code is None or kwargs:
         raise GraphBreak("unsupported_call", "inspect.signature")
     real = target.real
     if real is None or target.source is None:
@@ -50,8 +40,7 @@ def inspect_signature(interp: Interpreter, args: list[Value], kwargs: dict[str, 
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
     annotations: dict[str, Value] = {}
     if real.__annotations__:
-        held = interp.context.wrap(real.__annotations__, attr(target.source, "__annotations__"))
-        assert isinstance(held, DictValue)
+        held: Any = interp.context.wrap(real.__annotations__, attr(target.source, "__annotations__"))
         annotations = dict(interp.context.dict_items(held))
     else:
         interp.context.guard(attr(target.source, "__annotations__"), "len", 0)
@@ -60,7 +49,7 @@ def inspect_signature(interp: Interpreter, args: list[Value], kwargs: dict[str, 
 
 def _signature_of_made(interp: Interpreter, target: FunctionValue, bound: bool) -> Value:
     """The signature of a function that tracing made, read off a real one with the same parameters."""
-    if target.annotations is not None and not isinstance(target.annotations, TupleValue):
+    if target.annotations is not None and target.annotations.base is not tuple:
         raise GraphBreak("unsupported_call", "inspect.signature of a function with computed annotations")
     defaults, kwdefaults = target.parameter_defaults(interp.context)
     probe = bodiless(target, len(defaults), kwdefaults)
@@ -68,7 +57,7 @@ def _signature_of_made(interp: Interpreter, target: FunctionValue, bound: bool) 
     by_name = dict(zip(names[len(names) - len(defaults):], defaults, strict=True)) | kwdefaults
     pairs = [interp.context.force(v) for v in target.annotations.items] if target.annotations is not None else []
     annotations = {key.value: value for key, value in zip(pairs[::2], pairs[1::2], strict=True)
-                   if isinstance(key, ConstValue)}
+                   if key.is_constant}
     return _signature(interp, inspect.signature(types.MethodType(probe, object()) if bound else probe), by_name,
                       annotations)
 

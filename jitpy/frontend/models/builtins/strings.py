@@ -13,16 +13,7 @@ from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
 from ...interpreter.constant_folding import fold_deep
 from ...polyfills.texts import sub, subn
-from ...values import (
-    BoxedValue,
-    ConstValue,
-    Interpreter,
-    NotConstant,
-    SequenceIterator,
-    Value,
-    const,
-    unsupported,
-)
+from ...values import Interpreter, NotConstant, SequenceIterator, Value, const, unsupported
 from .iteration import is_iterable, iterate
 from .symbolic_text import formatted, is_made_of_numbers, separated, text
 
@@ -35,7 +26,7 @@ def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not is_iterable(interp, args[1]):
         raise interp.throw(TypeError, "can only join an iterable")
     parts = [part.whole_plain_part(interp) for part in iterate(interp, args[1])]
-    if isinstance(args[0], ConstValue) and all(isinstance(p, ConstValue) for p in parts):
+    if args[0].is_constant and all(p.is_constant for p in parts):
         try:
             return const(args[0].value.join([p.value for p in parts]))  # type: ignore[attr-defined]
         except TypeError as error:
@@ -48,9 +39,9 @@ def str_join(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(str.format)
 def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
-    if isinstance(args[0], BoxedValue):
+    if args[0].plain is not None:
         plain = args[0].plain.as_known(interp)
-        if isinstance(plain, ConstValue) and not {"{", "}"} & {*plain.value}:
+        if plain.is_constant and not {"{", "}"} & {*plain.value}:
             return args[0]  # itself, where there is nothing to replace
         args = [plain, *args[1:]]
     if any(map(is_made_of_numbers, (*args, *kwargs.values()))):
@@ -66,7 +57,7 @@ def str_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 def number_format(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """The number's format, for `format()` of a tensor."""
     if args[0].is_boxed and len(args) == 2:
-        if isinstance(args[1], ConstValue) and args[1].value == "":
+        if args[1].literal == "":
             from .builtin_functions import to_str
 
             return to_str(interp, args[0])
@@ -92,7 +83,7 @@ for _name in ("startswith", "endswith"):
 def compare_versions(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """A comparison of torch's version, which takes texts apart in Python, and does nothing but compute."""
     own = args[0].whole_plain_part(interp)
-    if not isinstance(own, ConstValue):
+    if not own.is_constant:
         raise unsupported(args[0], "a comparison of versions")
     version = torch.torch_version.TorchVersion(own.value)
     return interp.context.const_object(version._cmp_wrapper(*(a.whole_plain_part(interp).constant(interp)

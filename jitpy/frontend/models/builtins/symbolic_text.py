@@ -17,15 +17,7 @@ import torch
 from ...breaks import GraphBreak
 from ...interpreter.constant_folding import fold_constants
 from ...interpreter.operator_methods import own_methods
-from ...values import (
-    ConstValue,
-    ScalarValue,
-    SymValue,
-    TensorValue,
-    TextValue,
-    TupleValue,
-    Value,
-)
+from ...values import ConstValue, TextValue, Value
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -42,14 +34,14 @@ _ROUNDS = 4
 
 def is_made_of_numbers(value: Value) -> bool:
     """Whether the string of a value (itself, or how it prints) is not known while tracing but can be made later."""
-    return isinstance(value, (SymValue, ScalarValue)) or isinstance(value, TextValue) and value.source is None
+    return value.is_computed or value.is_text and value.source is None
 
 
 def text(interp: Interpreter, function: Callable[..., str], *args: Value) -> Value:
     """`function(*args)`, of which some are made of numbers: a string, whatever the numbers are. Where that is not sure
     the numbers are fixed, or the graph breaks."""
     numbers = [is_made_of_numbers(arg) for arg in args]
-    if any(numbers) and all(number or isinstance(arg, ConstValue) for number, arg in zip(numbers, args, strict=True)):
+    if any(numbers) and all(number or arg.is_constant for number, arg in zip(numbers, args, strict=True)):
         try:
             made = [function(*(_sample(arg, turn) for arg in args)) for turn in range(_ROUNDS)]
         except Exception:
@@ -63,13 +55,12 @@ def text(interp: Interpreter, function: Callable[..., str], *args: Value) -> Val
         raise interp.raise_real(error) from None
 
 
-def _sample(value: Value, turn: int) -> Any:
-    if isinstance(value, ConstValue):
+def _sample(value: Any, turn: int) -> Any:
+    if value.is_constant:
         return value.value
-    if isinstance(value, TensorValue):
+    if value.tensor is not None:
         return torch.zeros(())
-    if isinstance(value, TextValue):
-        assert value.function is not None
+    if value.is_text:
         return value.function(*(_sample(arg, turn) for arg in value.args))
     samples = _SAMPLES[value.cls]
     return samples[turn % len(samples)]
@@ -93,14 +84,14 @@ def percent(template: str, *items: Any) -> str:
     return template % items
 
 
-def format_percent(interp: Interpreter, template: str | bytes, argument: Value) -> Value:
+def format_percent(interp: Interpreter, template: str | bytes, argument: Any) -> Value:
     """`"..." % argument` where all parts are constants, numbers, or tensors of one element printed as numbers."""
-    items = [interp.context.force(v) for v in argument.items] if isinstance(argument, TupleValue) else [argument]
+    items = argument.forced(interp) if argument.base is tuple else [argument]
     items = _as_numbers(interp, template, items)
     if any(map(is_made_of_numbers, items)):
         return text(interp, percent, ConstValue(template), *items)
     plain = [v.constant(interp) for v in items]
-    alone = not isinstance(argument, (TupleValue, TensorValue))
+    alone = argument.base is not tuple and argument.tensor is None
     return fold_constants(interp, operator.mod, template, plain[0] if alone else tuple(plain))
 
 
@@ -112,14 +103,14 @@ _ASKS = {**dict.fromkeys("eEfFgG", torch._C.TensorBase.__float__), **dict.fromke
 
 def _as_numbers(interp: Interpreter, template: str | bytes, items: list[Value]) -> list[Value]:
     """The items with numbers in place of the tensors that are printed as such."""
-    if not any(isinstance(item, TensorValue) for item in items):
+    if not any(item.tensor is not None for item in items):
         return items
     found = [one for one in _CONVERSION.findall(template) if one[2] != "%"] if isinstance(template, str) else []
     if len(found) != len(items) or any(key or "*" in width for key, width, _ in found):
         raise GraphBreak("unsupported_op", "a tensor in a text")
     numbers = []
     for item, (_, _, kind) in zip(items, found, strict=True):
-        if isinstance(item, TensorValue):
+        if item.tensor is not None:
             ask = _ASKS.get(kind)
             if ask is None or item.traced.dtype.is_complex or any(size != 1 for size in item.traced.spec.shape):
                 raise GraphBreak("unsupported_op", f"%{kind} of a tensor")

@@ -19,23 +19,19 @@ from ...values import (
     FALSE,
     NONE,
     PLAIN_TYPES,
+    UNKNOWN,
     BoxedValue,
-    ConstValue,
     DictValue,
-    ExceptionValue,
     FunctionValue,
     Interpreter,
     ListValue,
     MethodValue,
     ModelledValue,
     ObjectValue,
-    PyValue,
     RangeValue,
-    ScalarValue,
     SetValue,
     SliceValue,
     SuperValue,
-    SymValue,
     TracebackValue,
     TupleValue,
     Value,
@@ -121,7 +117,7 @@ def c_init(interp: Interpreter, init: Any, made: ObjectValue, args: Args, kwargs
     if handler is not None:
         handler(interp, [made, *args], kwargs)
         return
-    if isinstance(made, (TupleValue,)) or init is object.__init__:
+    if made.base is tuple or init is object.__init__:
         return
     from ...polyfills.registry import POLYFILLS
 
@@ -203,7 +199,7 @@ def exception_str(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
     """`str` or `repr` of an exception by its builtin base class, which may have its own rules (KeyError, OSError)."""
-    if not isinstance(value, ExceptionValue) or issubclass(value.cls, BaseExceptionGroup):
+    if not value.is_exception or issubclass(value.cls, BaseExceptionGroup):
         raise unsupported(value, f"{function.__name__}()")
     talks = function is str and issubclass(value.cls, TALKERS)
     if function is str and not talks and len(value.args) == 1:
@@ -217,12 +213,12 @@ def exception_text(interp: Interpreter, value: Value, function: Any) -> Value:
 
 @builtin(range)
 def make_range(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    values = [a if issubclass(a.cls, int) and not isinstance(a, ObjectValue) else const(interp.as_int(a, "range"))
+    values = [a if issubclass(a.cls, int) and not a.is_instance else const(interp.as_int(a, "range"))
               for a in args]
     if len(values) == 1:
         return RangeValue(const(0), values[0], const(1))
     step = values[2] if len(values) > 2 else const(1)
-    if isinstance(step, ConstValue) and step.value == 0:
+    if step.literal == 0:
         raise interp.throw(ValueError, "range() arg 3 must not be zero")
     return RangeValue(values[0], values[1], step)
 
@@ -236,7 +232,7 @@ def make_slice(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(slice.indices)
 def slice_indices(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if not isinstance(args[0], SliceValue):
+    if args[0].cls is not slice:
         raise unsupported(args[0], ".indices()")
     length = interp.as_int(args[1], "slice.indices")
     if length < 0:
@@ -247,7 +243,7 @@ def slice_indices(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(zip)
 def make_zip(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     strict = kwargs.get("strict", FALSE)
-    if isinstance(strict, ConstValue) and strict.value:
+    if strict.is_constant and strict.value:
         from ...polyfills.builtins_ import zip_strict
 
         return interp.call(interp.context.const_object(zip_strict), args, {})
@@ -257,7 +253,7 @@ def make_zip(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(enumerate)
 def make_enumerate(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     start = args[1] if len(args) > 1 else kwargs.get("start", const(0))
-    if not isinstance(start, (SymValue, ScalarValue)):
+    if not start.is_computed:
         start = const(interp.as_int(start, "enumerate()"))
     return EnumerateIterator(get_iter_sync(interp, args[0] if args else kwargs["iterable"]), start)
 
@@ -282,8 +278,7 @@ def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if made is not None:
         return made
     if hook is MISSING and interp.context.class_lookup(value.cls, "__getitem__") is not MISSING and \
-            isinstance(value, ObjectValue):
-
+            value.is_instance:
         last = interp.as_int(interp.length(value), "reversed()") - 1
         return interp.call(interp.context.const_object(construct.iterate_backwards), [value, const(last)], {})
     raise unsupported(value, "reversed()")
@@ -291,7 +286,7 @@ def make_reversed(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(type.__call__)
 def type_call(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    if not args or not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type):
+    if not args or not isinstance(args[0].opaque, type):
         raise GraphBreak("unsupported_call", "type.__call__")
     return interp.instantiate(args[0], interp.context.pin(args[0]), args[1:], kwargs)
 
@@ -304,13 +299,14 @@ def make_method(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(types.FunctionType)
 def make_function(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """`FunctionType(code, globals, name, defaults, closure)`, as resume points use it."""
-    code, globals_ = args[0], args[1]
-    if not isinstance(code, ConstValue) or not isinstance(globals_, DictValue) or globals_.real_dict is None:
+    code: Any = args[0]
+    globals_: Any = args[1]
+    if not code.is_constant or not issubclass(globals_.cls, dict) or globals_.real_dict is None:
         raise GraphBreak("unsupported_call", "types.FunctionType")
     name = args[2] if len(args) > 2 else NONE
-    closure = args[4] if len(args) > 4 else NONE
-    text = name.value if isinstance(name, ConstValue) and name.value is not None else code.value.co_name
-    cells = [interp.context.force(c) for c in closure.items] if isinstance(closure, TupleValue) else None
+    closure: Any = args[4] if len(args) > 4 else NONE
+    text = name.value if name.is_constant and name.value is not None else code.value.co_name
+    cells = closure.forced(interp) if closure.base is tuple else None
     return FunctionValue(code.value, globals_.real_dict, name=text, qualname=code.value.co_qualname,
                          closure=cells)  # type: ignore[arg-type]
 
@@ -325,11 +321,11 @@ def make_super(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             raise interp.throw(RuntimeError, "super(): __class__ cell not found" if arguments
                                else "super(): no arguments")
         args = [interp.context.cell_content(cell), first]  # type: ignore[list-item]
-    if len(args) < 2 or not isinstance(args[0], PyValue):
+    if len(args) < 2 or args[0].opaque is UNKNOWN:
         raise GraphBreak("unsupported_call", "super() with one argument")
     start = interp.context.pin(args[0])
     obj = args[1]
-    if isinstance(obj, PyValue) and isinstance(obj.obj, type) and is_subtype(obj.obj, start):
+    if isinstance(obj.opaque, type) and is_subtype(obj.obj, start):
         return SuperValue(start, obj, interp.context.pin(obj))
     if not is_subtype(obj.cls, start):
         raise interp.throw(TypeError, "super(type, obj): obj must be an instance or subtype of type")
@@ -348,7 +344,7 @@ def is_tensor(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builtin(type.__subclasses__)
 def subclasses(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     """`cls.__subclasses__()`: a guard says that there are no others now."""
-    if len(args) != 1 or not isinstance(args[0], PyValue) or not isinstance(args[0].obj, type) or kwargs:
+    if len(args) != 1 or not isinstance(args[0].opaque, type) or kwargs:
         raise GraphBreak("unsupported_call", "type.__subclasses__")
     cls = interp.context.pin(args[0])
     found = type.__subclasses__(cls)

@@ -15,7 +15,7 @@ from ...breaks import GraphBreak, RestartAnalysis
 from ...codegen.frame_code import Emitter, builds, param_names
 from ...guards.source import LocalSource, slot
 from ...interpreter.callees import builtin, calls_of
-from ...values import NONE, Interpreter, ObjectValue, TensorValue, Value, WeakReferenceValue
+from ...values import NONE, Interpreter, ObjectValue, Value, WeakReferenceValue
 
 Args = list[Value]
 Kwargs = dict[str, Value]
@@ -36,7 +36,7 @@ def _make(interp: Interpreter, args: Args, kwargs: Kwargs) -> Value:
     if kwargs or len(args) != 1:
         raise _refusal(target, "a weak reference with a callback")
     is_known = type(target) is ObjectValue and (target.source is not None or target.born > 0) or \
-        isinstance(target, TensorValue) and (target.source is not None or
+        target.tensor is not None and (target.source is not None or
                                              target.traced in interp.builder.parameters.data)
     if not is_known or target.cls.__weakrefoffset__ == 0:
         raise GraphBreak("unsupported_call", f"a weak reference to {target.describe()}")
@@ -107,7 +107,7 @@ def _build(emitter: Emitter, value: WeakReferenceValue) -> None:
     target = value.target
     assert target is not None
     if emitter.is_break and target.source is None:
-        if isinstance(target, TensorValue):  # from then on the parameter is one from outside
+        if target.tensor is not None:  # from then on the parameter is one from outside
             raise RestartAnalysis(value.born,
                                   GraphBreak("unsupported_call", "a weak reference to a parameter", split=True))
         raise _refusal(target, "a weak reference at a graph break")

@@ -29,7 +29,7 @@ from ...interpreter.frame import TracedException
 from ...interpreter.library_code import is_polyfill
 from ...interpreter.wrapped_functions import closed_over
 from ...polyfills import POLYFILLS, autograd
-from ...values import ConstValue, FunctionValue, Interpreter, PyValue, TensorValue, TupleValue, Value, const
+from ...values import FunctionValue, Interpreter, TensorValue, TupleValue, Value, const
 from .higher_order import Body, trace_body
 
 _aten = torch.ops.aten
@@ -68,7 +68,7 @@ def _apply(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> 
     if interp.sync_depth > interp.ordinary_depth:
         # transforms have rules of their own for it
         raise GraphBreak("unsupported_call", "torch.autograd.Function.apply in a function that is called back")
-    if isinstance(args[0], PyValue) and args[0].obj is BackwardHookFunction:
+    if args[0].opaque is BackwardHookFunction:
         _break_at_module_call(interp)
     return interp.call(interp.context.const_object(POLYFILLS[torch.autograd.Function.apply.__func__]), args, kwargs)
 
@@ -95,7 +95,6 @@ _MODULE_CALLS = {id(torch.nn.Module._wrapped_call_impl.__code__), id(torch.nn.Mo
 @builtin(autograd.with_gradients)
 def _with_gradients(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, ctx, given, made, saved, plain, materialize = args
-    assert isinstance(given, TupleValue) and isinstance(materialize, ConstValue)
     name = cls.obj.__name__ if hasattr(cls, "obj") else "Function"
     with interp.recording(f"{name}.apply"):
         results = _Results(interp, _items(interp, given), made, _items(interp, plain))
@@ -104,7 +103,7 @@ def _with_gradients(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
         if len(results.differentiable) > 1 and not materialize.value:
             raise _refusal("set_materialize_grads(False) with several results")
         kept = _items(interp, saved)
-        if not all(isinstance(v, TensorValue) or _is_none(v) for v in kept):
+        if not all(v.tensor is not None or v.literal is None for v in kept):
             raise _refusal("save_for_backward of what is no tensor: eager raises")
         return _record(interp, cls, name, ctx, results, kept, bool(materialize.value))
 
@@ -120,18 +119,18 @@ class _Results:
     def __init__(self, interp: Interpreter, arguments: list[Value], made: Value, plain: list[Value]) -> None:
         self.interp = interp
         self.arguments = arguments
-        self.is_tuple = isinstance(made, TupleValue)
-        if isinstance(made, TupleValue) and made.cls is not tuple:
+        self.is_tuple = made.base is tuple
+        if self.is_tuple and made.cls is not tuple:
             raise _refusal(f"a {made.cls.__name__} of results")
-        self.values = _items(interp, made) if isinstance(made, TupleValue) else [made]
-        self.differentiable = [k for k, v in enumerate(self.values) if isinstance(v, TensorValue)
+        self.values = _items(interp, made) if self.is_tuple else [made]
+        self.differentiable = [k for k, v in enumerate(self.values) if v.tensor is not None
                                and (v.traced.dtype.is_floating_point or v.traced.dtype.is_complex)
                                and not any(v is other for other in plain)]
-        views = [self._is_view(k, v) for k, v in enumerate(self.values) if isinstance(v, TensorValue)]
+        views = [self._is_view(k, v) for k, v in enumerate(self.values) if v.tensor is not None]
         self.is_view = any(views)
         if self.is_view and len(views) > 1:
             raise _refusal("several results, one of which shares memory with another tensor")
-        traced = [id(v.traced) for v in self.values if isinstance(v, TensorValue)]
+        traced = [id(v.traced) for v in self.values if v.tensor is not None]
         if len(set(traced)) < len(traced):
             raise _refusal("the same tensor as two results")
 
@@ -165,11 +164,11 @@ class _Results:
 def _record(interp: Interpreter, cls: Value, name: str, ctx: Value, results: _Results, kept: list[Value],
             materialize: bool) -> Value:
     builder = interp.builder
-    tensors = [v.traced for v in kept if isinstance(v, TensorValue)]
+    tensors = [v.traced for v in kept if v.tensor is not None]
     kept_results = [next((k for k, result in enumerate(results.traced) if result is t), None) for t in tensors]
     tracing = _Traced()
     body, leaves = _trace(interp, cls, ctx, results, kept, kept_results, materialize, tracing)
-    inputs = [v.traced for v in results.arguments if isinstance(v, TensorValue) and v.traced.spec.requires_grad]
+    inputs = [v.traced for v in results.arguments if v.tensor is not None and v.traced.spec.requires_grad]
     places = _places(interp, results.arguments, leaves, body)
     values = [builder.node(result, is_result=True) for result in results.traced]
     kept_nodes = [values[k] if k is not None else builder.node(t, is_result=True)
@@ -195,7 +194,6 @@ def _record(interp: Interpreter, cls: Value, name: str, ctx: Value, results: _Re
 
 def _view(interp: Interpreter, results: _Results, value: Value, rest: tuple[Any, ...], op: Any, node: Node) -> Value:
     """A result that looks at memory that others see."""
-    assert isinstance(value, TensorValue)
     builder, tensor = interp.builder, value.traced
     step = ViewStep(op, rest, {}, node.tensor, True, True)
     alias = builder.alias(tensor, step, node)
@@ -237,12 +235,12 @@ def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept:
     places = iter(kept_results)
     saved: list[Value] = []
     for value in kept:
-        if isinstance(value, TensorValue):
+        if value.tensor is not None:
             spec, is_result = value.traced.spec, next(places) is not None
             spec = spec.with_(requires_grad=spec.requires_grad or is_result, offset=0)
             value = placeholder(builder.node(value.traced, is_result=True), spec)
         saved.append(value)
-    given = [v.traced.storage for v in (*grads, *saved) if isinstance(v, TensorValue)]
+    given = [v.traced.storage for v in (*grads, *saved) if v.tensor is not None]
     named, asked = builder.sizes.unbacked_count, builder.state.mode_questions
     with _as_backward(interp, tracing):
         interp.call_sync(interp.context.const_object(autograd.unpack), [ctx, TupleValue(saved)])
@@ -266,7 +264,7 @@ def _trace(interp: Interpreter, cls: Value, ctx: Value, results: _Results, kept:
 
 def _gradient(interp: Interpreter, value: Value, differentiable: bool, materialize: bool, placeholder: Any) -> Value:
     """The gradient that `backward` gets for one result."""
-    if not isinstance(value, TensorValue):
+    if value.tensor is None:
         return const(None)
     spec = value.traced.spec
     if differentiable:
@@ -312,7 +310,7 @@ def _places(interp: Interpreter, arguments: Sequence[Value], leaves: list[Any], 
         raise _refusal(f"backward returns {len(leaves)} gradients for {len(arguments)} arguments")
     found: list[int | None] = []
     for argument, leaf in zip(arguments, leaves, strict=True):
-        if not isinstance(argument, TensorValue):
+        if argument.tensor is None:
             if leaf is not None:
                 raise _refusal("a gradient for an argument that is no tensor")
             continue
@@ -347,15 +345,11 @@ def _once(interp: Interpreter, fn: FunctionValue, args: list[Value], kwargs: dic
 
 
 def _items(interp: Interpreter, value: Value) -> list[Value]:
-    if _is_none(value):
+    if value.literal is None:
         return []
-    if not isinstance(value, TupleValue):
+    if value.base is not tuple:
         raise _refusal(f"a {value.cls.__name__} where a tuple is due")
-    return [interp.context.force(item) for item in value.items]
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, ConstValue) and value.value is None
+    return value.listed(interp)
 
 
 def _refusal(detail: str) -> GraphBreak:

@@ -28,7 +28,7 @@ from ...capture.layouts import copy_into, dense_order, same_layout
 from ...capture.traced import GraphBuilder, GraphInput, TracedTensor, Uncapturable, UserError
 from ...interpreter.callees import builtin
 from ...polyfills.autograd import batched_gradients
-from ...values import ConstValue, TensorValue, TupleValue, Value, const
+from ...values import TensorValue, TupleValue, Value, const
 from ..builtins.iteration import iterate
 from .torch_objects import assign_grad, load_grad
 
@@ -78,9 +78,9 @@ def _backward(interp: Interpreter, tensors: Value, grad_tensors: Value, retain_g
     outputs, cotangents = _checked(interp, tensors, grad_tensors)
     create = _flag(create_graph)
     retain = _flag(retain_graph, create)
-    if not _is_none(grad_variables):
+    if grad_variables.literal is not None:
         raise GraphBreak("unsupported_call", "backward(grad_variables=...)")
-    only = None if _is_none(inputs) else _tensors(interp, inputs)
+    only = None if inputs.literal is None else _tensors(interp, inputs)
     with _recorded(interp, "backward"), _grad_mode_on(interp, create):
         _run_backward(interp, outputs, cotangents, retain, create, only)
     return const(None)
@@ -118,7 +118,7 @@ def _batched_grad(interp: Interpreter, outputs: Value, inputs: Value, grads: Val
     """A pass for each row of the gradients: one under vmap."""
     from jitpy.autograd.reverse import active_nodes
 
-    if _is_none(grads) or _is_watched() or _flag(materialize_grads):
+    if grads.literal is None or _is_watched() or _flag(materialize_grads):
         raise GraphBreak("autograd", "a batch of gradients that is left out, or that others watch, or with zeros in it")
     made, wanted = _tensors(interp, outputs), _tensors(interp, inputs)
     builder = interp.builder
@@ -132,7 +132,6 @@ def _batched_grad(interp: Interpreter, outputs: Value, inputs: Value, grads: Val
     used: list[Value] = [value for value, is_used in zip(wanted, reached, strict=True) if is_used]
     result = interp.call_sync(body, [TupleValue(made), TupleValue(used), TupleValue(_tensors(interp, grads)),
                                      create_graph])
-    assert isinstance(result, TupleValue)
     if not retain:
         builder.history.free(active_nodes(builder.graph.nodes, to, at))
     found = iter(result.items)
@@ -145,11 +144,11 @@ def _checked(interp: Interpreter, outputs: Value, grads: Value) -> tuple[list[Tr
         raise GraphBreak("autograd", "anomaly mode, or hooks on saved tensors")
     made = [v.traced for v in _tensors(interp, outputs)]
     given: list[TracedTensor | None] = [None] * len(made)
-    if not _is_none(grads):
-        items = [grads] if isinstance(grads, TensorValue) else _items(interp, grads)
+    if grads.literal is not None:
+        items = [grads] if grads.tensor is not None else _items(interp, grads)
         if len(items) != len(made):
             raise GraphBreak("exception", "as many gradients as outputs")
-        given = [None if _is_none(v) else _tensor(v).traced for v in items]
+        given = [None if v.literal is None else _tensor(v).traced for v in items]
     return made, given
 
 
@@ -186,22 +185,18 @@ def _grad_mode_on(interp: Interpreter, create_graph: bool) -> Iterator[None]:
             state.set("grad_enabled", before)
 
 
-def _is_none(value: Value) -> bool:
-    return isinstance(value, ConstValue) and value.value is None
-
-
 def _flag(value: Value, default: bool | None = None) -> bool:
     """A flag's value; where there is a default, None stands for that."""
-    if default is not None and _is_none(value):
+    if default is not None and value.literal is None:
         return default
-    if not isinstance(value, ConstValue) or not isinstance(value.value, bool):
+    if not isinstance(value.literal, bool):
         raise GraphBreak("autograd", "a flag of the backward pass that is not known while tracing")
     return value.value
 
 
 def _tensors(interp: Interpreter, value: Value) -> list[TensorValue]:
     """One tensor, or a sequence of them."""
-    found = [value] if isinstance(value, TensorValue) else [_tensor(v) for v in _items(interp, value)]
+    found = [value] if value.tensor is not None else [_tensor(v) for v in _items(interp, value)]
     if not found:
         raise GraphBreak("exception", "a backward pass of or to no tensors")
     return found
@@ -212,7 +207,7 @@ def _items(interp: Interpreter, value: Value) -> list[Value]:
 
 
 def _tensor(value: Value) -> TensorValue:
-    if not isinstance(value, TensorValue):
+    if value.tensor is None:
         raise GraphBreak("autograd", f"a {value.cls.__name__} where a tensor is due")
     return value
 
@@ -269,9 +264,7 @@ def leaf_of(interp: Interpreter, node: Node) -> TensorValue:
     begun = builder.speculation.leaves.get(node)
     if begun is not None:
         if begun.input is None:
-            value = interp.from_payload(begun.tensor)
-            assert isinstance(value, TensorValue)
-            return value
+            return interp.from_payload(begun.tensor)
         node = builder.graph.inputs[begun.input]
     entry = builder.inputs[builder.graph.inputs.index(node)]
     value = interp.context.value_of(entry.value)
@@ -279,7 +272,7 @@ def leaf_of(interp: Interpreter, node: Node) -> TensorValue:
         raise Uncapturable("autograd", f"{entry.source} was told not to require grad after it was used")
     if not entry.payload.is_leaf:
         raise Uncapturable("autograd", f"{entry.source} was computed before: its history is outside the graph")
-    if not isinstance(value, TensorValue) or value.source is None:
+    if value is None or value.tensor is None or value.source is None:
         raise Uncapturable("autograd", f"{entry.source} is a tensor of a special kind")
     _guard_hooks(builder, entry)
     return value
@@ -313,9 +306,9 @@ def _is_unwatched(tensor: Any) -> bool:
 def _present_grad(interp: Interpreter, leaf: TensorValue, create_graph: bool) -> TracedTensor | None:
     """The tensor in `.grad`, to which a gradient is added: in place, or, where that gets a history, as a new tensor."""
     found = load_grad(interp, leaf)
-    if _is_none(found):
+    if found.literal is None:
         return None
-    if not isinstance(found, TensorValue):
+    if found.tensor is None:
         raise Uncapturable("autograd", "a .grad of a special kind")
     want, have = leaf.traced.spec, found.traced.spec
     # sizes that are symbolic on one side (all of a gradient's are with dynamic=True, none of a parameter's) are guarded

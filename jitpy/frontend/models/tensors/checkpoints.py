@@ -25,7 +25,7 @@ from ...breaks import GraphBreak
 from ...capture.traced import Storage
 from ...interpreter.callees import code_model
 from ...interpreter.frame import Frame
-from ...values import ConstValue, FunctionValue, Interpreter, PyValue, TensorValue, TupleValue, Value, const
+from ...values import FunctionValue, Interpreter, Value, const
 from ..builtins.warned import warn_at
 from .higher_order import state_of
 
@@ -44,21 +44,20 @@ def _checkpoint(interp: Interpreter, fn: FunctionValue, args: list[Value], kwarg
     if reentrant not in (True, False):
         raise _refusal("use_reentrant is not given: eager warns")
     context = options.get("context_fn")
-    if context is not None and (not isinstance(context, (PyValue, FunctionValue))
-                                or _real(context) is not torch_checkpoint.noop_context_fn):
+    if context is not None and context.real_object(interp) is not torch_checkpoint.noop_context_fn:
         raise _refusal("context_fn")
     if _flag(options, "debug", False) or not args:
         raise _refusal("debug=True, or no function")
-    own = [value for value in args[1:] if isinstance(value, TensorValue)]
+    own = [value.tensor for value in args[1:] if value.tensor is not None]
     if reentrant and keywords:
         raise _refusal("use_reentrant=True with keyword arguments")
-    if reentrant and not any(value.traced.spec.requires_grad for value in own):
+    if reentrant and not any(tensor.spec.requires_grad for tensor in own):
         return _without_gradients(interp, args)
     builder, context = interp.builder, interp.context
     start = len(builder.graph.nodes)
     storages = {value.traced.storage: value.traced.storage.generation for value in context.tensors.values()}
     before, questions = state_of(interp), builder.state.grad_questions
-    given = {builder.node(value.traced, detached=True) for value in own} if reentrant else set()
+    given = {builder.node(tensor, detached=True) for tensor in own} if reentrant else set()
     outer, depth, interp.ordinary_depth = interp.ordinary_depth, len(interp.frames), interp.sync_depth + 1
     try:
         result = interp.call_sync(args[0], args[1:], keywords)
@@ -70,7 +69,7 @@ def _checkpoint(interp: Interpreter, fn: FunctionValue, args: list[Value], kwarg
     if reentrant:
         if builder.state.grad_questions != questions:
             raise _refusal("use_reentrant=True, and the function asks about gradients: eager gives it two answers")
-        _check_results(result, storages, builder.state.grad_enabled)
+        _check_results(interp, result, storages, builder.state.grad_enabled)
     recorded = builder.graph.nodes[start:]
     if not any(needs_grad(node.spec) for node in recorded):
         return result
@@ -107,7 +106,7 @@ def _without_gradients(interp: Interpreter, args: list[Value]) -> Value:
         interp.ordinary_depth = outer
         if state.grad_enabled != enabled:
             state.set("grad_enabled", enabled)
-    _check_results(result, storages, False)
+    _check_results(interp, result, storages, False)
     return result
 
 
@@ -130,11 +129,12 @@ def _check_sources(interp: Interpreter, recorded: list[Node], given: Collection[
             raise _refusal("use_reentrant=True, and the function reads a value with a history besides its arguments")
 
 
-def _check_results(result: Any, before: Collection[Storage], grad_enabled: bool) -> None:
+def _check_results(interp: Interpreter, result: Value, before: Collection[Storage], grad_enabled: bool) -> None:
     """A reentrant region returns tensors of its own, and those depend on its arguments."""
-    values = result.items if isinstance(result, TupleValue) and result.cls is tuple else [result]
-    tensors = [value.traced for value in values if isinstance(value, TensorValue)]
-    if len(tensors) != sum(not isinstance(value, ConstValue) for value in values):
+    items = result.listed(interp) if result.cls is tuple else None
+    values = [result] if items is None else items
+    tensors = [value.tensor for value in values if value.tensor is not None]
+    if len(tensors) != sum(not value.is_constant for value in values):
         raise _refusal("use_reentrant=True with results of special kinds")
     made = {tensor.storage for tensor in tensors}
     if len(made) < len(tensors) or any(storage in before or storage.input is not None for storage in made):
@@ -147,13 +147,9 @@ def _flag(options: dict[str, Value], name: str, default: Any) -> Any:
     value = options.get(name)
     if value is None:
         return default
-    if not isinstance(value, ConstValue):
+    if not value.is_constant:
         raise _refusal(f"{name} is not known while tracing")
-    return value.value
-
-
-def _real(value: Any) -> Any:
-    return value.real if isinstance(value, FunctionValue) else value.obj
+    return value.literal
 
 
 def _refusal(detail: str) -> GraphBreak:

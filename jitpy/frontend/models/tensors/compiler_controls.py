@@ -15,7 +15,6 @@ from ...breaks import GraphBreak
 from ...interpreter.callees import FUNCTION, METHOD, OBJECT, family
 from ...interpreter.wrapped_functions import closed_over
 from ...values import (
-    ConstValue,
     FunctionValue,
     NotConstant,
     TraceContext,
@@ -181,4 +180,4 @@ def breaks_are_errors(context: TraceContext | None = None) -> bool:
     if context is None:
         return getattr(utils, name) is True
     found = context.dict_get(context.globals_of(vars(utils)), name)
-    return isinstance(found, ConstValue) and found.value is True
+    return found is not None and found.literal is True

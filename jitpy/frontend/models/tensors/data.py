@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @sets_attribute("data")
 def store_data(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.data = new`."""
-    if not isinstance(new, TensorValue) or new.cls not in (torch.Tensor, torch.nn.Parameter):
+    if new.tensor is None or new.cls not in (torch.Tensor, torch.nn.Parameter):
         raise unsupported(value, ".data = ...")
     with interp.recording(".data = ..."):
         _check(interp, value, new.traced)

@@ -15,7 +15,7 @@ import torch.autograd.functional as functional
 from ...breaks import GraphBreak, RestartAnalysis
 from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
-from ...values import ConstValue, Value
+from ...values import Value
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -31,7 +31,7 @@ def _refuse_forward_mode(function: types.FunctionType, name: str, equal: str) ->
     @builtin(function)
     def handler(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
         strategy = args[place] if len(args) > place else kwargs.get(name)
-        if strategy is not None and not (isinstance(strategy, ConstValue) and strategy.value == "reverse-mode"):
+        if strategy is not None and strategy.literal != "reverse-mode":
             raise GraphBreak("autograd", f"{function.__name__}({name}=...); torch.func.{equal} is captured")
         return inline_library(interp, function, args, kwargs)
 

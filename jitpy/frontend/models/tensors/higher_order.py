@@ -17,20 +17,16 @@ from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from ....ir import Graph, Node, Op, TensorSpec, map_nodes
 from ....ir.algebra import sympy
 from ....ir.interpret import interpret, own_memory
+from ....ir.trees import tree_leaves
 from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...guards.source import item
 from ...interpreter.callees import builtin
 from ...values import (
-    ConstValue,
     DictValue,
     Interpreter,
-    ListValue,
     Missing,
     ObjectValue,
-    ScalarValue,
-    SymValue,
-    TensorValue,
     TupleValue,
     Value,
 )
@@ -108,11 +104,11 @@ def cond(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> An
     given = _bind(("pred", "true_fn", "false_fn", "operands"), args, kwargs)
     predicate, true, false = given["pred"], given["true_fn"], given["false_fn"]
     operands = _items(interp, given.get("operands", TupleValue([])))
-    if isinstance(predicate, (ConstValue, SymValue, ScalarValue)):
+    if predicate.is_constant or predicate.is_computed:
         return interp.call(true if interp.truth(predicate) else false, operands, {})
-    if not isinstance(predicate, TensorValue) or interp.builder.sizes.hint(predicate.traced.spec.numel) != 1:
+    if predicate.tensor is None or interp.builder.sizes.hint(predicate.tensor.spec.numel) != 1:
         raise _refusal("a predicate that is no single number")
-    if not all(isinstance(leaf, TensorValue) for operand in operands for leaf in tree_iter(interp, operand)):
+    if not all(leaf.tensor is not None for operand in operands for leaf in tree_iter(interp, operand)):
         raise _refusal("operands that are no tensors")
     with interp.recording("torch.cond"):
         bodies = [_trace(interp, branch, operands) for branch in (true, false)]
@@ -131,7 +127,7 @@ def while_loop(interp: Interpreter, args: list[Value], kwargs: dict[str, Value])
     """`torch.while_loop` on tensors that need no gradients."""
     given = _bind(("cond_fn", "body_fn", "carried_inputs"), args, kwargs)
     carried = _items(interp, given["carried_inputs"])
-    if not carried or not all(isinstance(value, TensorValue) for value in carried):
+    if not carried or not all(value.tensor is not None for value in carried):
         raise _refusal("carried values that are no tensors")
     with interp.recording("torch.while_loop"):
         builder = interp.builder
@@ -230,9 +226,9 @@ def structure_of(interp: Interpreter, value: Value, tensors: list[TracedTensor],
     """A result with the numbers of its tensors in their places; fills `tensors`."""
 
     def number(leaf: Value) -> int | None:
-        if may_skip and isinstance(leaf, ConstValue) and leaf.value is None:
+        if may_skip and leaf.literal is None:
             return None
-        if not isinstance(leaf, TensorValue):
+        if leaf.tensor is None:
             raise _refusal("a result that is no tensor")
         tensors.append(leaf.traced)
         return len(tensors) - 1
@@ -301,20 +297,9 @@ def _forget(builder: Any, start: int, kept: list[Node]) -> None:
 
 
 def _symbols(graph: Graph) -> set[sympy.Symbol]:
-    found: set[sympy.Symbol] = set()
-
-    def visit(value: Any) -> None:
-        if isinstance(value, sympy.Basic):
-            found.update(value.free_symbols)  # type: ignore[arg-type]
-        elif isinstance(value, (tuple, list)):
-            for item in value:
-                visit(item)
-        elif isinstance(value, slice):
-            visit((value.start, value.stop, value.step))
-
-    for node in graph.nodes:
-        visit((node.args, tuple(node.kwargs.values())))
-    return found
+    sizes = [leaf for node in graph.nodes for leaf in tree_leaves((node.args, node.kwargs))
+             if isinstance(leaf, sympy.Basic)]
+    return set().union(*(size.free_symbols for size in sizes))
 
 
 def state_of(interp: Interpreter) -> Any:
@@ -395,9 +380,10 @@ def _bind(names: tuple[str, ...], args: list[Value], kwargs: dict[str, Value]) -
 
 
 def _items(interp: Interpreter, value: Value) -> list[Value]:
-    if not isinstance(value, (TupleValue, ListValue)):
+    items = value.listed(interp)
+    if items is None:
         raise _refusal("operands that are no tuple")
-    return [interp.context.force(item) for item in value.items]
+    return items
 
 
 def _refusal(detail: str) -> GraphBreak:

@@ -11,7 +11,7 @@ from ...interpreter.attributes import load_attr_default
 from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
 from ...polyfills.inference import begin, end
-from ...values import ConstValue, ObjectValue, TupleValue, Value, const
+from ...values import ObjectValue, TupleValue, Value, const
 from .torch_functions import PARTS_OF_INFERENCE_MODE
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @builtin(torch.inference_mode.__enter__)
 def _enter(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     mode = load_attr_default(interp, args[0], "mode")
-    if not isinstance(mode, ConstValue) or type(mode.value) is not bool:
+    if type(mode.literal) is not bool:
         raise GraphBreak("skipped", "inference mode that is no bool")
     if interp.builder.state.inference_mode and not mode.value:
         raise GraphBreak("skipped", "inference mode ends inside of it")
@@ -38,7 +38,7 @@ def _exit(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> A
 @builtin(begin)
 def _begin(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     (mode,) = args
-    if not isinstance(mode, ConstValue) or type(mode.value) is not bool:
+    if type(mode.literal) is not bool:
         raise GraphBreak("skipped", "inference mode that is no bool")
     with interp.recording("inference mode"):
         before = interp.builder.inference.begin(_begun_at(interp), mode.value)
@@ -48,9 +48,7 @@ def _begin(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> 
 @builtin(end)
 def _end(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     before = args[0]
-    assert isinstance(before, TupleValue)
-    grad, inference = (value.value for value in map(interp.context.force, before.items)
-                       if isinstance(value, ConstValue))
+    grad, inference = before.constant(interp)
     interp.builder.inference.end(grad, inference)
     return const(None)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ....ir.ops.promotion import is_differentiable
 from ...breaks import GraphBreak
 from ...capture.inputs import is_leaf
 from ...capture.traced import Uncapturable, UserError
 from ...interpreter.callees import builtin
-from ...values import ConstValue, PyValue, TensorValue, Value, const
+from ...values import NULL, TensorValue, Value, const
 from ...values.tensor import sets_attribute
 
 if TYPE_CHECKING:
@@ -31,13 +32,12 @@ _DETACH = ("If you want to use a computed variable in a subgraph that doesn't re
 @builtin(torch.Tensor._make_subclass)
 def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The function that `torch.nn.Parameter` makes itself with."""
-    if kwargs or len(args) != 3 or not isinstance(args[1], TensorValue):
+    if kwargs or len(args) != 3 or args[1].tensor is None:
         raise GraphBreak("unsupported_call", "Tensor._make_subclass()")
     (cls, data, flag), builder = args, interp.builder
-    if not isinstance(cls, PyValue) or cls.obj is not torch.nn.Parameter or not isinstance(flag, ConstValue) or \
-            type(flag.value) is not bool:
+    if cls.opaque is not torch.nn.Parameter or type(flag.literal) is not bool:
         raise GraphBreak("unsupported_call", "Tensor._make_subclass() of a class other than torch.nn.Parameter")
-    if flag.value and not _may_require_grad(data.traced.dtype):
+    if flag.value and not is_differentiable(data.traced.dtype):
         raise GraphBreak("exception", "a parameter of integers that requires grad")
     builder.loc = interp.loc()
     mark = builder.checkpoint()
@@ -49,15 +49,11 @@ def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
             raise
 
 
-def _may_require_grad(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
-
-
 @builtin(torch.Tensor.requires_grad_)
 def _requires_grad_(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = dict(zip(("self", "requires_grad"), args, strict=False)) | kwargs
-    value, flag = given.pop("self", None), given.pop("requires_grad", const(True))
-    if given or len(args) > 2 or not isinstance(value, TensorValue):
+    value, flag = given.pop("self", NULL), given.pop("requires_grad", const(True))
+    if given or len(args) > 2 or value.tensor is None:
         raise GraphBreak("exception", "arguments of requires_grad_()")
     _set_requires_grad(interp, value, flag)
     return value
@@ -66,7 +62,7 @@ def _requires_grad_(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
 @sets_attribute("requires_grad")
 def store_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) -> None:
     """`value.requires_grad = flag`, which, unlike the method, is refused by all that is no leaf."""
-    if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
+    if not isinstance(flag.literal, bool):
         raise GraphBreak("unsupported_op", "requires_grad = ... with a flag that is not known while tracing")
     with interp.recording("requires_grad"):
         if interp.builder.attribute(value.traced,
@@ -76,7 +72,7 @@ def store_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) ->
 
 
 def _set_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) -> None:
-    if not isinstance(flag, ConstValue) or not isinstance(flag.value, bool):
+    if not isinstance(flag.literal, bool):
         raise GraphBreak("unsupported_op", "requires_grad_() with a flag that is not known while tracing")
     with interp.recording("requires_grad_()"):
         _turn(interp, value, flag.value)
@@ -88,7 +84,7 @@ def _turn(interp: Interpreter, value: TensorValue, flag: bool) -> None:
         raise Uncapturable("unsupported_op", "requires_grad_() of a view that was made under no_grad")
     if builder.attribute(tensor, "requires_grad") == flag:
         return
-    if flag and not _may_require_grad(tensor.dtype):
+    if flag and not is_differentiable(tensor.dtype):
         raise UserError(RuntimeError("only Tensors of floating point dtype can require gradients"))
     if tensor in builder.parameters.data:
         builder.parameters.turn(tensor, flag)

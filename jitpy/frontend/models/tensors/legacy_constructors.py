@@ -10,7 +10,7 @@ import torch
 from ...breaks import GraphBreak
 from ...interpreter.callees import builtin
 from ...polyfills.autograd import variable
-from ...values import FALSE, ArrayValue, ConstValue, ListValue, SymValue, TensorValue, TupleValue, Value, const
+from ...values import FALSE, NULL, Value, const
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -23,7 +23,7 @@ def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
         state = interp.builder.state
         dtype = fixed or state.default_dtype
         if not kwargs and state.device_of_factories in (None, torch.device("cpu")):
-            if all(_is_size(arg) for arg in args):
+            if all(arg.expr is not None or type(arg.literal) is int for arg in args):
                 return interp.record(torch.empty, args or [const(0)], {"dtype": const(dtype)})
             if len(args) == 1:
                 found = _of_data(interp, args[0], dtype)
@@ -35,23 +35,15 @@ def _constructor(cls: Any, fixed: torch.dtype | None) -> Any:
 
 
 def _of_data(interp: Interpreter, data: Value, dtype: torch.dtype) -> Value | None:
-    if isinstance(data, TupleValue) and data.cls is torch.Size:
-        return interp.record(torch.empty, [data], {"dtype": const(dtype)})
-    if isinstance(data, (ListValue, TupleValue)):
-        return interp.record(torch.tensor, [data], {"dtype": const(dtype)})
-    if isinstance(data, TensorValue):
-        spec = data.traced.spec
-        if spec.dtype == dtype and spec.device.type == "cpu":
-            return interp.record(torch.ops.aten.alias.default, [data], {})
-    if isinstance(data, ArrayValue) and not data.is_scalar:
+    if data.base in (list, tuple):
+        return interp.record(torch.empty if data.cls is torch.Size else torch.tensor, [data], {"dtype": const(dtype)})
+    if data.tensor is not None and data.tensor.spec.dtype == dtype and data.tensor.spec.device.type == "cpu":
+        return interp.record(torch.ops.aten.alias.default, [data], {})
+    if data.is_array and not data.is_scalar:
         from ..arrays.array_operations import tensor_from_data
 
         return tensor_from_data(interp, data, dtype)
     return None
-
-
-def _is_size(value: Value) -> bool:
-    return isinstance(value, SymValue) or isinstance(value, ConstValue) and type(value.value) is int
 
 
 for _cls, _dtype in ((torch.Tensor, None), *((getattr(torch, name), dtype) for name, dtype in {
@@ -66,9 +58,9 @@ for _cls, _dtype in ((torch.Tensor, None), *((getattr(torch, name), dtype) for n
 def _make_variable(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """`Variable(data)`, which is a tensor of the same memory with a history of its own."""
     given = {**dict(zip(("data", "requires_grad"), args, strict=False)), **kwargs}
-    data, requires_grad = given.get("data"), given.get("requires_grad", FALSE)
-    if len(args) > 2 or given.keys() - {"data", "requires_grad"} or not isinstance(data, TensorValue) or \
-            not isinstance(requires_grad, ConstValue) or type(requires_grad.value) is not bool or \
+    data, requires_grad = given.get("data", NULL), given.get("requires_grad", FALSE)
+    if len(args) > 2 or given.keys() - {"data", "requires_grad"} or data.tensor is None or \
+            type(requires_grad.literal) is not bool or \
             requires_grad.value and not data.traced.dtype.is_floating_point:
         raise GraphBreak("unsupported_call", "Variable()")
     return interp.call(interp.context.const_object(variable), [], given)

@@ -106,7 +106,6 @@ def _make(interp: Interpreter, transform: Any, func: Value, options: dict[str, A
         before = _storages(interp)
         run = Run(call, tree, body, builder, transform.__name__)
         results = run.record(interp, [tensor.traced for tensor in tensors])
-    assert isinstance(results, TupleValue)
     memory = {storage: storage.generation for storage in _storages(interp)
               if storage not in before or not read.isdisjoint(storage.values)}
     made = _Derivative(transform, options, body, tree[0], [value_of(builder, node) for node in nodes], memory,

@@ -19,7 +19,7 @@ from ...capture.traced import Storage, TracedTensor
 from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
 from ...interpreter.frame import TracedException
-from ...values import ConstValue, DictValue, TensorValue, TupleValue, Value
+from ...values import NULL, ConstValue, DictValue, TupleValue, Value
 from .higher_order import state_of
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def _stands_for(*originals: types.FunctionType) -> Callable[[Any], Any]:
         for original in originals:
             def model(interp: Interpreter, args: list[Value], kwargs: dict[str, Value],
                       original: types.FunctionType = original) -> Any:
-                special = (kwargs.get(name) for name in ("capturable", "differentiable", "has_complex"))
-                plain = all(isinstance(flag, ConstValue) and flag.value is False for flag in special)
-                if not plain or isinstance(kwargs.get("lr"), TensorValue):
+                special = (kwargs.get(name, NULL) for name in ("capturable", "differentiable", "has_complex"))
+                plain = all(flag.literal is False for flag in special)
+                if not plain or kwargs.get("lr", NULL).tensor is not None:
                     return inline_library(interp, original, args, kwargs)
                 return interp.call(interp.context.const_object(body), args, kwargs)
 
@@ -113,7 +113,7 @@ def _maybe_step(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]
     """`optimizer.step(*args, **kwargs)`, unless a gradient overflowed."""
     _, optimizer, optimizer_state, *rest = args
     skipped = interp.call_sync(interp.context.const_object(_overflowed), [optimizer_state])
-    if not isinstance(skipped, TensorValue) or skipped.traced.shape:
+    if skipped.tensor is None or skipped.traced.shape:
         raise _unskippable("its overflow is no single number")
     given = DictValue()
     for name, value in kwargs.items():
@@ -136,7 +136,7 @@ def _unless(interp: Interpreter, skipped: TracedTensor, fn: Value, args: list[Va
         raise _unskippable(f"it raises {error.value.cls.__name__}") from None
     if state_of(interp) != state or any((t.storage, t.chain) != found for t, found in views.items()):
         raise _unskippable("it changes more than the values of tensors: the first one makes the optimizer's state")
-    if not isinstance(result, ConstValue) or result.value is not None:
+    if result.literal is not None:
         raise _unskippable("it returns something")
     if any(node.op.is_random for node in builder.graph.nodes[start:]):
         raise _unskippable("it draws random numbers")

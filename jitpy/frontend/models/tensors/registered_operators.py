@@ -21,7 +21,7 @@ from jitpy.ir.ops.registered import body_of, definition_of, has_python_body, has
 from ...breaks import GraphBreak
 from ...guards.source import constant
 from ...polyfills import autograd
-from ...values import ConstValue, DictValue, Interpreter, ObjectValue, TensorValue, Value
+from ...values import ConstValue, Interpreter, Value
 from ...values.tree import tree_iter
 
 Operator = torch._ops.OpOverload | torch._ops.OpOverloadPacket
@@ -66,7 +66,7 @@ def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: 
 
 
 def _is_default(value: Value, argument: Any) -> bool:
-    return argument.has_default_value() and isinstance(value, ConstValue) and value.value == argument.default_value
+    return argument.has_default_value() and value.literal == argument.default_value
 
 
 def _would_see_changes(interp: Interpreter, definition: Any) -> bool:
@@ -89,17 +89,17 @@ def _would_see_changes(interp: Interpreter, definition: Any) -> bool:
 def _is_written(interp: Interpreter, space: dict[str, Any], names: set[str]) -> bool:
     """Whether the program has written to a global variable."""
     value = interp.context._by_id.get(id(space))
-    return isinstance(value, DictValue) and any(
+    return value is not None and any(
         (key.value if isinstance(key, ConstValue) else key) in names for key, _ in value.log)
 
 
 def _is_changed(interp: Interpreter, one: Any) -> bool:
     value = interp.context._by_id.get(id(one))
-    if isinstance(value, TensorValue):
-        return value.traced.storage.generation > 0
     if value is None:
         return False
-    attrs = value.attrs if isinstance(value, ObjectValue) else None
+    if value.tensor is not None:
+        return value.tensor.storage.generation > 0
+    attrs = value.attrs if value.is_instance else None
     return interp.context.has_changed(value) or attrs is not None and interp.context.has_changed(attrs)
 
 
@@ -153,5 +153,5 @@ def _whole(interp: Interpreter, overload: torch._ops.OpOverload, bound: list[Val
 
 def _needs_grad(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> bool:
     return interp.builder.state.grad_enabled and any(
-        isinstance(leaf, TensorValue) and leaf.traced.spec.requires_grad
+        leaf.tensor is not None and leaf.traced.spec.requires_grad
         for value in (*args, *kwargs.values()) for leaf in tree_iter(interp, value))

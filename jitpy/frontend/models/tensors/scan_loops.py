@@ -16,7 +16,7 @@ from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...interpreter.callees import builtin
-from ...values import FunctionValue, Interpreter, ListValue, TensorValue, TupleValue, Value, const
+from ...values import Interpreter, ListValue, TupleValue, Value, const
 from ...values.tree import tree_iter, tree_pack
 from .higher_order import _bind, _items, _refusal, state_of, structure_of
 
@@ -37,7 +37,7 @@ _RUNS = _codes_in(_scan.scan) | _codes_in(_map.map)
 def compile_and_run(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     """Torch compiles such a function as a whole: here it is called. Where that breaks the graph, torch gets all of it:
     its operators do not check by themselves what they are given."""
-    if not isinstance(args[0], FunctionValue) or args[0].code not in _RUNS:
+    if args[0].code not in _RUNS:
         raise _refusal("torch compiles it as a whole")
     outer, depth, interp.ordinary_depth = interp.ordinary_depth, len(interp.frames), interp.sync_depth + 1
     try:
@@ -75,7 +75,7 @@ def over_rows(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) 
 
 
 def _kind(value: Value) -> Any:
-    if not isinstance(value, TensorValue):
+    if value.tensor is None:
         raise _refusal("a step that carries what is no tensor")
     spec = value.traced.spec
     return spec.shape, spec.dtype, spec.device
@@ -84,7 +84,7 @@ def _kind(value: Value) -> Any:
 def _slices(interp: Interpreter, xs: Value) -> list[list[Value]]:
     """For each step the parts of all tensors."""
     tensors = _items(interp, xs)
-    if not tensors or not all(isinstance(value, TensorValue) for value in tensors):
+    if not tensors or not all(value.tensor is not None for value in tensors):
         raise _refusal("steps over what is no tensor")
     count = tensors[0].traced.spec.shape[0]  # type: ignore[attr-defined]
     if type(count) is not int or count > STEP_LIMIT:

@@ -21,7 +21,7 @@ from ...breaks import GraphBreak
 from ...interpreter.calls import as_int, call, record
 from ...interpreter.frame import TracedException
 from ...interpreter.operators import binary, compare, length, truth, unary
-from ...values import ConstValue, Interpreter, ListValue, PyValue, ScalarValue, SymValue, TensorValue, TupleValue, Value
+from ...values import UNKNOWN, ConstValue, Interpreter, ListValue, PyValue, TupleValue, Value
 
 #: the types of arguments that are taken as they are, and of results that are given back
 _PLAIN: dict[str, tuple[type, ...]] = {
@@ -115,8 +115,9 @@ class _Script:
         return found
 
     def result(self, value: Value) -> Value:
-        if isinstance(value, TupleValue) and value.cls is tuple:
-            return TupleValue([self.result(item) for item in value.items])
+        items = value.listed(self.interp) if value.cls is tuple else None
+        if items is not None:
+            return TupleValue([self.result(item) for item in items])
         if any(value.cls in classes for classes in _PLAIN.values()):
             return value
         raise self.refuse(f"returns a {value.cls.__name__}")
@@ -130,14 +131,14 @@ class _Script:
 
     def number(self, value: Value) -> Value:
         """A value that may be an int, which has 64 bits here whatever comes in other calls."""
-        if isinstance(value, SymValue):
+        if value.expr is not None:
             sizes, limit = self.interp.context.sizes, _SYMBOLIC_LIMIT
             if sizes.decide(sympy.And(value.expr < limit, value.expr > -limit), self.name):
                 return value
             value = ConstValue(self.interp.context.specialize(value.expr, self.name))
-        if isinstance(value, ScalarValue) and value.cls is int:
+        if value.scalar is not None and value.cls is int:
             raise self.refuse("an int that the graph computes")
-        if isinstance(value, ConstValue) and type(value.value) is int and not -(2**63) <= value.value < 2**63:
+        if type(value.literal) is int and not -(2**63) <= value.literal < 2**63:
             raise self.refuse("an int of more than 64 bits")
         return value
 
@@ -207,19 +208,15 @@ class _Script:
             else:
                 args.append(value)
         result = self.interp.record(found, args, kwargs)
-        return list(result.items) if len(found._schema.returns) > 1 else [result]  # type: ignore[attr-defined]
+        return result.listed(self.interp) if len(found._schema.returns) > 1 else [result]
 
     def meant(self, value: Value, by: dict[int, Any]) -> Value:
         """The dtype or the like that is meant by a number of TorchScript's; None as it is."""
-        if _is_none(value):
+        if value.literal is None:
             return value
-        if not isinstance(value, ConstValue) or value.value not in by:
+        if value.literal not in by:
             raise self.refuse("a dtype, layout or memory format that is not known")
-        return self.interp.context.const_object(by[value.value])
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, ConstValue) and value.value is None
+        return self.interp.context.const_object(by[value.literal])
 
 
 def _is_of_tensors(schema: Any) -> bool:
@@ -256,7 +253,7 @@ def _tuple(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 
 @_special("prim::ListUnpack", "prim::TupleUnpack")
 def _unpack(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    items = [script.interp.context.force(item) for item in inputs[0].items]  # type: ignore[attr-defined]
+    items = inputs[0].listed(script.interp) or []
     if len(items) != node.outputsSize():
         raise script.refuse("a list of another length is unpacked")
     return items
@@ -274,9 +271,10 @@ def _uninitialized(script: _Script, node: Any, inputs: list[Value]) -> list[Valu
 
 @_special("aten::__is__", "aten::__isnot__")
 def _is(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    if not any(map(_is_none, inputs)):
+    nones = [value.literal is None for value in inputs]
+    if not any(nones):
         raise script.refuse("`is`")
-    return [ConstValue(all(map(_is_none, inputs)) is (node.kind() == "aten::__is__"))]
+    return [ConstValue(all(nones) is (node.kind() == "aten::__is__"))]
 
 
 @_special("aten::__not__")
@@ -287,9 +285,8 @@ def _not(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 @_special("aten::div.int", "aten::div.float")
 def _div(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
     """TorchScript divides floats: as Python does, for ints that are floats, and but for zeros."""
-    a, b = (script.interp.context.specialize(i.expr, script.name) if isinstance(i, SymValue) else i.value
-            if isinstance(i, ConstValue) else None for i in inputs)
-    if a is None or not b or abs(a) >= 2**53 or abs(b) >= 2**53 or not math.isfinite(a / b):
+    a, b = (i.literal if i.expr is None else script.interp.context.specialize(i.expr, script.name) for i in inputs)
+    if UNKNOWN in (a, b) or not b or abs(a) >= 2**53 or abs(b) >= 2**53 or not math.isfinite(a / b):
         raise script.refuse("a division of numbers that are not known")
     return [ConstValue(a / b)]
 
@@ -303,19 +300,13 @@ def _extremum(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 @_special("aten::size")
 def _size(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
     sizes = record(script.interp, torch.Tensor.size, inputs, {})
-    if not isinstance(sizes, TupleValue):
-        return [sizes]
-    return [ListValue([script.interp.context.force(item) for item in sizes.items])]
+    items = sizes.listed(script.interp)
+    return [sizes if items is None else ListValue(items)]
 
 
-@_special("aten::dim")
-def _dim(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    return [record(script.interp, torch.Tensor.dim, inputs, {})]
-
-
-@_special("aten::numel")
-def _numel(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    return [record(script.interp, torch.Tensor.numel, inputs, {})]
+@_special("aten::dim", "aten::numel")
+def _count(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
+    return [record(script.interp, getattr(torch.Tensor, node.kind().removeprefix("aten::")), inputs, {})]
 
 
 @_special("aten::len.t", "aten::len.Tensor")
@@ -325,16 +316,15 @@ def _len(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
 
 @_special("aten::__getitem__.t")
 def _getitem(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    items, key = inputs[0].items, inputs[1]  # type: ignore[attr-defined]
-    if not isinstance(key, ConstValue) or not -len(items) <= operator.index(key.value) < len(items):
+    items, key = inputs[0].listed(script.interp) or [], inputs[1].literal
+    if key is UNKNOWN or not -len(items) <= operator.index(key) < len(items):
         raise script.refuse("an index that is not known")
-    return [script.interp.context.force(items[key.value])]
+    return [items[key]]
 
 
 @_special("prim::dtype")
 def _dtype(script: _Script, node: Any, inputs: list[Value]) -> list[Value]:
-    assert isinstance(inputs[0], TensorValue)
-    return [ConstValue(_CODES[inputs[0].traced.spec.dtype])]
+    return [ConstValue(_CODES[inputs[0].tensor.spec.dtype])]
 
 
 @_special("aten::tensor.int", "aten::tensor.float", "aten::tensor.bool")

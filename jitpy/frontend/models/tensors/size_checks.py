@@ -15,16 +15,16 @@ from ...breaks import GraphBreak
 from ...capture.computed_sizes import require_truth, size_of
 from ...capture.torch_calls.checked_values import require_all
 from ...interpreter.callees import builtin
-from ...values import ConstValue, Interpreter, ScalarValue, SymValue, TensorValue, Value
+from ...values import NULL, ConstValue, Interpreter, Value
 
 _NONE = ConstValue(None)
 
 
 def _require(interp: Interpreter, condition: Value, what: str) -> Value:
-    if isinstance(condition, ScalarValue) and condition.cls is bool:
+    if condition.scalar is not None and condition.cls is bool:
         with interp.recording(what):
             holds = require_truth(interp.builder, condition.traced, True, f"{what} at {interp.loc()}")
-    elif isinstance(condition, ConstValue) and type(condition.value) is bool:
+    elif type(condition.literal) is bool:
         holds = condition.value
     else:
         raise GraphBreak("unsupported_call", f"{what} of {condition.describe()}")
@@ -54,8 +54,8 @@ def _check_all(function: Any, position: int) -> None:
 
     @builtin(function)
     def check(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        condition = args[position] if len(args) > position else kwargs.get("cond")
-        if not isinstance(condition, TensorValue) or condition.traced.dtype is not torch.bool:
+        condition = args[position] if len(args) > position else kwargs.get("cond", NULL)
+        if condition.tensor is None or condition.traced.dtype is not torch.bool:
             raise GraphBreak("unsupported_call", f"{what} of no tensor of truth values")
         if len(args) + len(kwargs) not in (position + 1, position + 2):
             raise GraphBreak("unsupported_call", what)
@@ -75,10 +75,10 @@ def _check_is_size(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
         raise GraphBreak("unsupported_call", what)
     number = args[0]
     limit = kwargs["max"].payload(interp) if "max" in kwargs else None
-    if isinstance(number, ScalarValue) and number.cls is int:
+    if number.scalar is not None and number.cls is int:
         with interp.recording(what):
             size = size_of(interp.builder, number.traced)
-    elif isinstance(number, SymValue) or isinstance(number, ConstValue) and type(number.value) is int:
+    elif number.expr is not None or type(number.literal) is int:
         size = number.payload(interp)
     else:
         raise GraphBreak("unsupported_call", f"{what} of {number.describe()}")

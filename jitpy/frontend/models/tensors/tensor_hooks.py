@@ -34,10 +34,8 @@ from ...interpreter.library_code import stands_for_c
 from ...polyfills.hooks import RETAINS, keep, kept, new_hook_id, reference_to_hooks, retain
 from ...polyfills.hooks import register as register_body
 from ...values import (
-    ConstValue,
     DictValue,
     HookNumberValue,
-    ObjectValue,
     TensorValue,
     Value,
     WeakReferenceValue,
@@ -112,7 +110,7 @@ def _build_reference(emitter: Emitter, value: HooksReferenceValue) -> None:
 
 @builtin(RemovableHandle.remove)
 def _remove(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if len(args) == 1 and isinstance(args[0], ObjectValue) and args[0].source is None:
+    if len(args) == 1 and args[0].is_instance and args[0].source is None:
         return inline_library(interp, RemovableHandle.remove, args, kwargs)
     raise GraphBreak("skipped", "RemovableHandle.remove: it removes a hook that was registered before")
 
@@ -124,7 +122,7 @@ def _remove(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
 def _register(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`tensor.register_hook(hook)`."""
     given = [*args, *kwargs.values()]
-    if len(given) != 2 or kwargs.keys() - {"hook"} or not isinstance(given[0], TensorValue):
+    if len(given) != 2 or kwargs.keys() - {"hook"} or given[0].tensor is None:
         raise GraphBreak("autograd", "Tensor.register_hook")
     tensor, hook = given
     if interp.sync_depth:
@@ -140,7 +138,7 @@ def _retain(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
     """A hook of a tensor that was computed; leaves keep their gradients anyway. Tensors that leave the graph are
     results of it, which can be watched: see `autograd.cuts`."""
     value = args[0]
-    if len(args) > 1 or kwargs or not isinstance(value, TensorValue) or not value.traced.spec.requires_grad:
+    if len(args) > 1 or kwargs or value.tensor is None or not value.traced.spec.requires_grad:
         raise GraphBreak("autograd", "Tensor.retain_grad")
     with interp.recording("Tensor.retain_grad"):
         if interp.builder.attribute(value.traced, "is_leaf"):
@@ -157,7 +155,6 @@ def _retain(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
 @builtin(kept)
 def _kept(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     (value,) = args
-    assert isinstance(value, TensorValue) and value.grad is not None
     builder = interp.builder
     node, hooked = next(item for item in builder.speculation.hooked.items() if item[1].tensor is value.traced)
     if builder.node(value.traced) is not node:
@@ -168,7 +165,6 @@ def _kept(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
 @builtin(keep)
 def _keep(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, grad = args
-    assert isinstance(value, TensorValue)
     before = value.grad
     interp.builder.journal.append(lambda: setattr(value, "grad", before))
     value.grad = grad
@@ -215,7 +211,6 @@ def _run(interp: Interpreter, hooked: Hooks, grad: Node, create_graph: bool, old
     state.set("grad_enabled", create_graph)
     try:
         for _, hook in sorted(hooked.hooks.vals.items(), key=lambda item: item[0] == RETAINS):
-            assert isinstance(hook, Value)
             value = _result(interp.call_sync(hook, [value]), value)
             if builder.node(first) is not own:
                 raise Uncapturable("autograd", "a hook that changes its gradient in place")
@@ -235,9 +230,9 @@ def _run(interp: Interpreter, hooked: Hooks, grad: Node, create_graph: bool, old
 
 def _result(result: Value, value: TensorValue) -> TensorValue:
     """The gradient behind a hook that was given `value`."""
-    if isinstance(result, ConstValue) and result.value is None:
+    if result.literal is None:
         return value
-    if isinstance(result, TensorValue):
+    if result.tensor is not None:
         return result
     raise Uncapturable("autograd", f"a hook that returns a {result.cls.__name__}")
 

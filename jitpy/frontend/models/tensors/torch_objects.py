@@ -17,7 +17,6 @@ from ...guards.source import Source, attr
 from ...interpreter.calls import SizePayload
 from ...values import (
     BuiltinMethodValue,
-    ConstValue,
     MethodValue,
     PyValue,
     TensorValue,
@@ -126,10 +125,8 @@ def assign_grad(interp: Interpreter, value: TensorValue, new: Value) -> None:
 
 
 def _assignable(value: TensorValue, new: Value) -> bool:
-    if isinstance(new, ConstValue):
-        return new.value is None
-    if not isinstance(new, TensorValue) or new is value:
-        return False
+    if new.tensor is None or new is value:
+        return new.literal is None
     want, have = value.traced.spec, new.traced.spec
     return (want.shape, want.dtype, want.device) == (have.shape, have.dtype, have.device)
 

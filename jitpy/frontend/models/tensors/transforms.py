@@ -23,6 +23,7 @@ from ....ir.algebra import sympy
 from ....ir.failures import is_programs_own
 from ....ir.ops.quiet import without_compiler_import
 from ....ir.ops.registered import has_python_rules
+from ....ir.trees import tree_map
 from ...breaks import GraphBreak
 from ...capture import derived_calls
 from ...capture.fake_tensors import torch_number
@@ -30,7 +31,6 @@ from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import builtin, code_model
 from ...values import (
-    ConstValue,
     FunctionValue,
     Interpreter,
     TensorValue,
@@ -135,7 +135,6 @@ def _made_outside(transform: Any) -> Callable[..., Any]:
         options = {name: constant(interp, contents[name]) for name in _OPTIONS[transform]}  # type: ignore[arg-type]
         _check_chunks(options)
         func = contents["func"]
-        assert isinstance(func, Value)
         return apply(interp, TransformValue(transform, func, options), args, kwargs)
 
     return handle
@@ -352,10 +351,6 @@ def _run_graph(graph: Graph, inputs: list[Any], env: Any, symbolic: bool) -> lis
             return values[value]
         if isinstance(value, sympy.Basic):
             return torch_number(value, env) if symbolic else env.specialize(value, "a torch.func transform")
-        if isinstance(value, (tuple, list)):
-            return type(value)(map(resolve, value))
-        if isinstance(value, slice):
-            return slice(resolve(value.start), resolve(value.stop), resolve(value.step))
         return value
 
     before = torch.is_grad_enabled()
@@ -367,7 +362,8 @@ def _run_graph(graph: Graph, inputs: list[Any], env: Any, symbolic: bool) -> lis
             if torch.is_grad_enabled() != node.grad_enabled:
                 torch._C._set_grad_enabled(node.grad_enabled)
             target = operator.getitem if node.op is GETITEM else node.op.target
-            values[node] = target(*resolve(node.args), **{k: resolve(v) for k, v in node.kwargs.items()})
+            args, kwargs = tree_map(resolve, (node.args, node.kwargs))
+            values[node] = target(*args, **kwargs)
     finally:
         torch._C._set_grad_enabled(before)
     return [values[node] for node in graph.outputs]
@@ -380,7 +376,7 @@ def tree_of(interp: Interpreter, value: Value, tensors: list[TensorValue]) -> An
     """The argument as the transform sees it: containers, with slots for tensors."""
 
     def leaf(value: Value) -> Slot | _Opaque:
-        if not isinstance(value, TensorValue):
+        if value.tensor is None:
             return _Opaque(value)
         tensors.append(value)
         return Slot(len(tensors) - 1)
@@ -441,9 +437,9 @@ def constant(interp: Interpreter, value: Value) -> Any:
     """An option as Python data."""
 
     def leaf(value: Value) -> Any:
-        if not isinstance(value, ConstValue):
+        if not value.is_constant:
             raise refusal("an option that is no constant")
-        return value.value
+        return value.literal
 
     return tree_unpack(interp, leaf, value)
 

@@ -6,6 +6,7 @@ grids are computed for each of their configurations. This module is imported onc
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import torch
@@ -25,14 +26,10 @@ from ...values import (
     ConstValue,
     DictValue,
     Interpreter,
-    ListValue,
-    ScalarValue,
-    SymValue,
-    TensorValue,
-    TupleValue,
     Value,
 )
 
+_CONTAINERS = (tuple, list, dict, collections.OrderedDict)
 _KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
 _RUNS = (JITFunction.run, InterpretedFunction.run, Autotuner.run, Heuristics.run)
 
@@ -47,7 +44,7 @@ def _launch(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
     kernel = _kernel_of(interp, args[0])
     args, kwargs = args[1:], dict(kwargs)
     grid, warmup = kwargs.pop("grid", None), kwargs.pop("warmup", None)
-    if grid is None or not isinstance(warmup, ConstValue) or warmup.value is not False:
+    if grid is None or warmup is None or warmup.literal is not False:
         raise GraphBreak("unsupported_call", "a Triton kernel that is only compiled")
     while isinstance(kernel, Heuristics):
         _apply(interp, kernel, list(kernel.arg_names), args, kwargs)
@@ -68,7 +65,7 @@ def _launch(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
             raise GraphBreak("unsupported_call", f"a Triton kernel that is given {name} twice")
         if name in names:
             values[name] = value
-        elif isinstance(value, ConstValue):
+        elif value.is_constant:
             options[name] = value.value
         else:
             raise GraphBreak("unsupported_call", f"a Triton kernel with {name}={value.describe()}")
@@ -152,19 +149,18 @@ def _places(interp: Interpreter, values: dict[str, Value], constexprs: set[str])
     tensors: list[Any] = []
     numbers: list[Any] = []
     for name, value in values.items():
-        if isinstance(value, TensorValue):
+        if value.tensor is not None:
             if value.cls not in (torch.Tensor, torch.nn.Parameter):
                 raise GraphBreak("unsupported_value", f"a {value.cls.__name__} as an argument of a Triton kernel")
             if value.traced not in tensors:
                 tensors.append(value.traced)
             places[name] = Place("tensor", tensors.index(value.traced))
-        elif isinstance(value, (SymValue, ScalarValue)) and name in constexprs:
+        elif name in constexprs and value.is_computed:
             places[name] = Place("constant", as_int(interp, value, f"{name}, a constexpr of a Triton kernel"))
-        elif isinstance(value, (SymValue, ScalarValue)) or isinstance(value, ConstValue) and \
-                type(value.value) in (int, float) and name not in constexprs:
+        elif name not in constexprs and (value.is_computed or type(value.literal) in (int, float)):
             places[name] = Place("number", len(numbers))
             numbers.append(value.payload(interp))
-        elif isinstance(value, (TupleValue, ListValue, DictValue)):
+        elif value.base in _CONTAINERS:
             raise GraphBreak("unsupported_value", "a container as an argument of a Triton kernel")
         elif name in constexprs and (known := interp.context.pin_instance(value)) is not None:
             places[name] = Place("constant", known)  # another kernel, a type of Triton's
@@ -184,18 +180,19 @@ def _chosen(interp: Interpreter, inner: Any, values: dict[str, Value], config: A
 
 
 def _constants(interp: Interpreter, chosen: dict[str, Value]) -> dict[str, Any]:
-    return {name: as_int(interp, value, f"{name}, of a Triton kernel") if isinstance(value, (SymValue, ScalarValue))
-            else value.payload(interp) for name, value in chosen.items()}
+    return {name: as_int(interp, value, f"{name}, of a Triton kernel") if value.is_computed else value.payload(interp)
+            for name, value in chosen.items()}
 
 
 def _grid(interp: Interpreter, grid: Value, function: Any, meta: dict[str, Value]) -> Any:
     """The grid for parameters, as numbers and sizes."""
-    if not isinstance(grid, (TupleValue, ListValue)):
+    sizes = grid.listed(interp)
+    if sizes is None:
         for parameter in function.params:
             if parameter.name not in meta and parameter.has_default:
                 meta[parameter.name] = interp.context.const_object(parameter.default)
-        grid = interp.call_sync(grid,
-                                [_dict(interp, {name: meta[name] for name in function.arg_names if name in meta})])
-    if not isinstance(grid, (TupleValue, ListValue)) or not 1 <= len(grid.items) <= 3:
+        known = _dict(interp, {name: meta[name] for name in function.arg_names if name in meta})
+        sizes = interp.call_sync(grid, [known]).listed(interp)
+    if sizes is None or not 1 <= len(sizes) <= 3:
         raise GraphBreak("unsupported_call", "the grid of a Triton kernel that is no tuple of one to three numbers")
-    return tuple(interp.context.force(item).payload(interp) for item in grid.items)
+    return tuple(size.payload(interp) for size in sizes)

@@ -1,0 +1,149 @@
+"""Attention with computed scores by generated Triton kernels: in Triton's interpreter, and compiled for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from jitpy import config
+from jitpy.backends.triton import plan_graph
+from jitpy.ir.graph import Graph
+from jitpy.runtime.executable import PythonExecutable
+from jitpy.runtime.gpu.compile import Target, compile_kernels
+from jitpy.runtime.plan import LaunchStep
+from tests.flex.cases import MODS, Case, Mod, alibi, alibi_pull, case, causal, per_key, relative, window
+from tests.triton.cases import BF16, HALF, Tensor
+
+pytest.importorskip("triton")
+
+SMALL = (2, 4, 2, 90, 100, 16)
+
+
+def run(graph: Graph, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    plan = plan_graph(graph)
+    assert plan.notes is not None and not plan.notes.eager
+    with config.patch(triton_on_cpu=True):
+        return tuple(PythonExecutable(plan)(*inputs))
+
+
+def compare(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
+    """No further from the exact results than the dense reference, but for what chance adds."""
+    assert len(found) == len(eager) == len(exact)
+    for one, like, right in zip(found, eager, exact, strict=True):
+        assert one.dtype is like.dtype and one.shape == like.shape and one.stride() == like.stride()
+        assert torch.equal(one.isinf(), right.isinf())
+        finite = right.isfinite()
+        size = right.double()[finite].norm().item() or 1.0
+        errors = [(value.double() - right.double())[finite].norm().item() / size for value in (one, like)]
+        assert errors[0] <= 1.2 * errors[1] + 2e-6, errors
+
+
+def check(given: Case, with_lse: bool = True) -> None:
+    """Both passes against the dense reference, and that in double precision."""
+    def reference(*tensors: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        query, key, value, grad, grad_lse = tensors
+        results = given.forward(query, key, value, given.blocks, given.mod.captures)
+        pull = given.mod.backward(given.forward)
+        lse = torch.where(results[1].isinf(), 0, grad_lse) if with_lse else None
+        return results, pull(grad, lse, results[0], results[1], query, key, value, given.blocks, given.mod.captures)
+
+    grad = torch.randn(*given.query.shape[:3], given.value.shape[3]).to(given.query.dtype)
+    tensors = (given.query, given.key, given.value, grad, torch.randn(given.query.shape[:3]))
+    results, gradients = reference(*tensors)
+    exact_results, exact_gradients = reference(*(one.double() for one in tensors))
+    compare(run(given.graph(), given.inputs), results, exact_results)
+    lse = torch.where(results[1].isinf(), 0, tensors[4]) if with_lse else None
+    compare(run(given.gradients(grad, lse, results[0], results[1]), given.inputs), gradients, exact_gradients)
+
+
+@pytest.mark.parametrize("name", MODS)
+def test_mods(name: str) -> None:
+    """Sizes that no block divides, heads that share keys."""
+    check(case(MODS[name](), SMALL))
+
+
+@pytest.mark.parametrize("dtype", [BF16, HALF])
+@pytest.mark.parametrize("name", ["causal", "soft cap", "relative bias"])
+def test_short_floats(name: str, dtype: torch.dtype) -> None:
+    check(case(MODS[name](), SMALL, dtype=dtype), with_lse=False)
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2, 64, 128, 64), (1, 1, 1, 1, 70, 16), (1, 2, 1, 70, 1, 24),
+                                   (1, 6, 2, 33, 65, 40)])
+def test_shapes(shape: tuple[int, int, int, int, int, int]) -> None:
+    """Whole blocks, one query, one key, sizes of heads that are no powers of two."""
+    mod = Mod(alibi, (torch.rand(shape[1]),), window, pull=alibi_pull, reads=((0, 1),))
+    check(case(mod, shape, value_size=48))
+
+
+def test_one_mask_for_all() -> None:
+    check(case(MODS["causal"](), SMALL, shared=True))
+
+
+def test_lists_without_full_blocks() -> None:
+    check(case(MODS["causal"](), SMALL, separate=False))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_one_block_for_all(dynamic: bool) -> None:
+    """As torch has it where there is no mask."""
+    given = case(MODS["soft cap"](), SMALL, (1 << 30, 1 << 30), separate=False, shared=True, dynamic=dynamic)
+    check(given)
+
+
+def test_blocks_in_any_order() -> None:
+    """The last block, which ends early, comes first."""
+    given = case(Mod(), (1, 1, 1, 40, 130, 16), separate=False)
+    order = torch.tensor([2, 0, 1], dtype=torch.int32)
+    given.blocks = [given.blocks[0], order.view(1, 1, 1, 3), *given.blocks[2:]]
+    check(given)
+
+
+@pytest.mark.parametrize("name", ["document", "relative bias"])
+def test_sizes_that_change(name: str) -> None:
+    """One text for all sizes."""
+    given = case(MODS[name](), SMALL, dynamic=True)
+    check(given)
+    plan = plan_graph(given.graph())
+    (step,) = (step for step in plan.steps if isinstance(step, LaunchStep))
+    assert "90" not in step.kernel.source and "100" not in step.kernel.source
+
+
+def test_operands_that_lie_otherwise() -> None:
+    """Heads inside rows, and a slice."""
+    given = case(MODS["causal"](), SMALL)
+    given.query = torch.randn(2, 90, 4, 16).transpose(1, 2)
+    given.key, given.value = torch.randn(2, 100, 2, 48)[..., :32].transpose(1, 2).split(16, -1)
+    check(given)
+
+
+def test_an_index_out_of_range_is_an_error() -> None:
+    """Only where no one knows that it is in range is it looked at."""
+    mods = [Mod(relative, (torch.randn(4, size),), causal) for size in (289, 290)] + [
+        Mod(per_key, (torch.randn(2, size), torch.tensor(0.5))) for size in (99, 100)]
+    kernels = [step.kernel for mod in mods for step in plan_graph(case(mod, SMALL).graph()).steps
+               if isinstance(step, LaunchStep)]
+    assert [kernel.checks for kernel in kernels] == [True, False, True, False]
+
+
+def test_launch_parameters_of_the_program() -> None:
+    given = case(MODS["causal"](), SMALL, options={"BLOCK_M": 32, "BLOCK_N": 16, "num_warps": 2, "num_stages": 1})
+    check(given)
+    (step,) = (step for step in plan_graph(given.graph()).steps if isinstance(step, LaunchStep))
+    assert (step.kernel.num_warps, step.kernel.num_stages) == (2, 1)
+    assert "tl.arange(0, 32)[:, None]" in step.kernel.source
+
+
+@pytest.mark.parametrize("size", [64, 128])
+def test_compiles_for_hopper(size: int) -> None:
+    """On the tensor cores' own instructions, without checks of what is known."""
+    shape = (1, 4, 2, 256, 256, size)
+    given = case(MODS["soft cap"](), shape, (128, 128), BF16, shared=True)
+    out, lse = torch.empty_like(given.query), torch.empty(given.query.shape[:3])
+    kernels = [step.kernel for graph in (given.graph(), given.gradients(out, None, out, lse))
+               for step in plan_graph(graph).steps if isinstance(step, LaunchStep)]
+    binaries = compile_kernels(kernels, Target("cuda", 90))
+    assert sum("wgmma.mma_async" in binary.assembly for binary in binaries) == 3
+    assert max(binary.shared for binary in binaries) <= 227 * 1024
