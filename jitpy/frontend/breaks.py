@@ -53,7 +53,7 @@ _reason("unsupported_value", "Operation on an object that cannot be traced",
         "The object's behaviour is implemented in C, and jitpy has no model of it.",
         "Convert to plain Python values or tensors before the jitted function.")
 _reason("unsupported_tensor", "A tensor of a kind that is not captured",
-        "Sparse, quantised, subclassed and otherwise special tensors run in eager mode.",
+        "Sparse, quantised and otherwise special tensors run in eager mode, as do opaque subclasses.",
         "Convert to an ordinary dense tensor.")
 _reason("unsupported_op", "A torch operation that cannot be captured", "It runs in eager mode.",
         "Use an equivalent that works on plain tensors.")

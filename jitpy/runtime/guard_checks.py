@@ -21,7 +21,7 @@ import torch
 import torch.utils._device
 
 from .size_relations import TEXT_NAMES
-from .tensor_facts import is_usual
+from .tensor_facts import asks_classes, is_usual
 
 #: kinds that are about one value
 NODE_KINDS = frozenset(
@@ -249,6 +249,7 @@ def torch_state(devices: tuple[str, ...] = ()) -> dict[str, Any]:
         "function_modes": torch._C._len_torch_function_stack(),
         "dispatch_modes": torch._C._len_torch_dispatch_stack(),
         "forward_ad": torch.autograd.forward_ad._current_level >= 0,
+        "asks_classes": asks_classes(),
     }
 
 
@@ -262,6 +263,7 @@ def state_is(state: Any) -> bool:
         and torch._C._len_torch_dispatch_stack() == state.dispatch_modes
         and torch._C._get_tracing_state() is None
         and (torch.autograd.forward_ad._current_level >= 0) == state.forward_ad
+        and asks_classes() == state.asks_classes
         and torch.get_default_dtype() is state.default_dtype
         and torch.are_deterministic_algorithms_enabled() == state.deterministic
         and (None if default_device is None else str(default_device)) == state.default_device

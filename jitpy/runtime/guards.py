@@ -18,14 +18,13 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-
 from ..ir.algebra import sympy
 from . import guard_checks as checks
 from .lifetimes import is_weakly_held, name_of
 from .native_build import NativeUnavailable, load_native
 from .number_facts import NumberCheck
 from .size_relations import Relation
+from .tensor_facts import plain_getters
 
 ROOTS = ("local", "closure", "closure_cell", "globals", "const", "weak_const")
 STEPS = ("attr", "dict", "item", "index", "type", "slot", "cell")
@@ -285,7 +284,8 @@ def _native_check(check: checks.Check) -> tuple[str, Any]:
 
 def _native_state(state: Any) -> tuple[Any, ...]:
     return (state.grad_enabled, state.inference_mode, state.default_dtype, tuple(state.autocast), state.deterministic,
-            state.default_device, state.function_modes, state.dispatch_modes, state.forward_ad)
+            state.default_device, state.function_modes, state.dispatch_modes, state.forward_ad,
+            state.asks_classes)
 
 
 class GuardFunction:
@@ -342,7 +342,7 @@ class GuardFunction:
         function = namespace["guard"]
 
         def check(params: tuple[Any, ...], globals: dict[str, Any], closure: tuple[Any, ...] | None = None) -> bool:
-            with torch._C.DisableTorchFunction():
+            with plain_getters():
                 return function(params, globals, closure)
 
         return check
@@ -351,7 +351,7 @@ class GuardFunction:
         self, params: tuple[Any, ...], globals: dict[str, Any], closure: tuple[Any, ...] | None = None
     ) -> list[str]:
         """Every guard that does not hold: its expression and what was found. Empty exactly if `check` is true."""
-        with torch._C.DisableTorchFunction():
+        with plain_getters():
             return _explain(self.tree, params, globals, closure)
 
 

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
+
 import torch
 
 _creation_meta = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
@@ -42,3 +46,28 @@ def count_writes(number: int, *tensors: torch.Tensor) -> tuple[()]:
 
 
 __all__ = ["count_writes", "counts_versions", "is_usual"]
+
+
+class _Asked(threading.local):
+    """Whether classes of tensors are asked for `__torch_function__` around the guards that a thread evaluates."""
+
+    around = False
+
+
+_asked = _Asked()
+
+
+@contextlib.contextmanager
+def plain_getters() -> Iterator[None]:
+    """Evaluate guards with torch-function overrides off: getters of tensors are torch's own."""
+    before, _asked.around = _asked.around, asks_classes()
+    try:
+        with torch._C.DisableTorchFunction():
+            yield
+    finally:
+        _asked.around = before
+
+
+def asks_classes() -> bool:
+    """Whether classes of tensors are asked for `__torch_function__`, but for guards that are evaluated."""
+    return torch._C._is_torch_function_enabled() or _asked.around

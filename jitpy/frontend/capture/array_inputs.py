@@ -24,12 +24,13 @@ def as_tensor(array: Any) -> torch.Tensor | None:
 
 
 class _TensorOf(property):
-    """Reads an array as a tensor."""
+    """Reads an array, or a tensor of a class of the program's, as a plain tensor."""
 
     __name__ = "tensor"
 
 
 tensor_of = _TensorOf(as_tensor)
+plain_of = _TensorOf(lambda tensor: torch._C.TensorBase.as_subclass(tensor, torch.Tensor))
 
 
 def is_array_source(source: Source) -> bool:

@@ -122,7 +122,10 @@ def ask_leaf(tensor: torch.Tensor) -> bool:
 
 def check_kind(tensor: torch.Tensor) -> None:
     """Uncapturable for tensors that a graph cannot hold."""
-    if type(tensor) not in PLAIN_CLASSES:
+    cls = type(tensor)
+    if cls not in PLAIN_CLASSES and (
+            cls.__torch_function__ is not torch._C._disabled_torch_function_impl  # type: ignore[attr-defined]
+            or cls.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl):  # type: ignore[attr-defined]
         raise Uncapturable("unsupported_tensor", f"a tensor of class {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
         raise Uncapturable("unsupported_tensor", f"a tensor with layout {tensor.layout}")

@@ -16,6 +16,7 @@ import torch
 
 from jitpy.ir import interrupts
 
+from ...runtime.tensor_facts import asks_classes
 from ..guards.guard_set import GuardSet, TorchStateGuard
 from ..guards.source import constant
 from .default_devices import DeviceContexts, FunctionModes, apply_contexts, function_modes
@@ -109,6 +110,11 @@ class TorchState:
         #: whether the function that is being traced computes one element: there `x[i]` reads at a place that a tensor
         #: tells, and is no view
         self.of_element = False
+        #: whether classes are asked for `__torch_function__`, but for the program's blocks that keep them from it; how
+        #: many of these blocks are open, and how many `__torch_dispatch__` are running
+        self.asks_classes = asks_classes()
+        self.function_blocks = 0
+        self.below_autograd = 0
         #: whether torch calls mean something else here, so that none can be captured
         self.is_foreign = _is_foreign(self)
         self.initial = self.snapshot()
@@ -221,6 +227,7 @@ def current_state_guard() -> TorchStateGuard:
         torch._C._len_torch_function_stack(),
         torch._C._len_torch_dispatch_stack(),
         torch.autograd.forward_ad._current_level >= 0,
+        asks_classes(),
     )
 
 
@@ -546,11 +553,6 @@ _constant(
     False, torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing, torch.compiler.is_exporting,
 )
 _constant(None, torch._C._get_tracing_state)
-_constant(True, torch._C._is_torch_function_enabled)
-_constant(
-    False, torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
-    torch.overrides.has_torch_function_variadic,
-)
 
 
 @_handles(torch._C._is_torch_function_mode_enabled)

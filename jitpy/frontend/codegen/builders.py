@@ -32,7 +32,9 @@ from ..values import (
     SuperValue,
     TextValue,
     TupleValue,
+    WrapperValue,
 )
+from ..values.function_block import FunctionBlockValue
 from .frame_code import Emitter, builds, later, unreconstructable
 
 
@@ -284,3 +286,21 @@ def _view(emitter: Emitter, value: DictViewValue) -> None:
 
 def _is_leaf(value: Any) -> bool:
     return not isinstance(value, Lazy) and (value.is_rebuilt or value.tensor is not None or value.scalar is not None)
+
+
+@builds(WrapperValue)
+def _wrapper(emitter: Emitter, value: WrapperValue) -> None:
+    assert value.made_with is not None
+    args, options = value.made_with
+    emitter.call(_make_wrapper, later(emitter.load, args), later(emitter.load, options))
+    emitter.remember(value)
+    emitter.fill_attrs(value)
+
+
+def _make_wrapper(args: tuple[Any, ...], options: dict[str, Any]) -> torch.Tensor:
+    return torch.Tensor._make_wrapper_subclass(*args, **options)  # type: ignore[attr-defined,no-any-return]
+
+
+@builds(FunctionBlockValue)
+def _function_block(emitter: Emitter, value: FunctionBlockValue) -> None:
+    raise unreconstructable(value, value.born)

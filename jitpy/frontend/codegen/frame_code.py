@@ -537,7 +537,12 @@ def _build_tensor(emitter: Emitter, value: TensorValue) -> None:
     if value.traced in emitter.context.builder.parameters.data:
         emitter._build_parameter(value)
         return
-    emitter._load_live(value.traced)
+    if value.cls is torch.Tensor:
+        emitter._load_live(value.traced)
+    else:
+        emitter.call(torch._C.TensorBase.as_subclass, later(emitter._load_live, value.traced),
+                     later(emitter.const_object, value.cls))
+        emitter.remember(value)
     if emitter.context.builder.speculation.retains(value.traced):
         emitter.remember(value)
         emitter.afterwards(later(emitter._retain_gradient, value))

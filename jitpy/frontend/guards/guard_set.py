@@ -87,6 +87,8 @@ class TorchStateGuard:
     dispatch_modes: int
     #: whether a level of forward-mode gradients is open, so that tensors may have tangents
     forward_ad: bool
+    #: whether classes of tensors are asked for `__torch_function__`
+    asks_classes: bool
 
 
 #: `ClassLookup.names` value for a name that no class of the MRO defines

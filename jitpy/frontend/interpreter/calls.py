@@ -29,7 +29,7 @@ from ..capture.graph_builder import (
 from ..capture.graph_effects import may_handle
 from ..capture.known_numbers import pinned_arguments
 from ..capture.schemas import is_user_op
-from ..capture.torch_calls.tensor_calls import writes
+from ..capture.torch_calls.tensor_calls import is_torch_callable, writes
 from ..guards.guard_set import MISSING
 from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, is_polyfill
 from ..values import (
@@ -56,6 +56,7 @@ from ..values import (
 from .callees import builtin, class_model_of, code_model_of, families_of
 from .frame import PUSHED, Frame
 from .operator_methods import own_methods
+from .tensor_subclasses import call_overloaded, is_overloaded
 
 # -- payloads -----------------------------------------------------------------------------------------------
 
@@ -149,6 +150,10 @@ def recording(interp: Interpreter, what: str) -> Iterator[None]:
 
 def record(interp: Interpreter, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Put a torch call into the graph."""
+    if interp.context.has_overloads:
+        answer = call_overloaded(interp, fn, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
     if fn in _FROM_DATA and any(_holds_number(interp, value) for value in (*args, *kwargs.values())):
         raise GraphBreak("unsupported_value", "a numpy number as a tensor's data: it has a dtype of its own")
     if _in_try(interp) and not may_handle(interp.builder, is_user_op(fn) and writes(fn)):
@@ -253,6 +258,10 @@ def call_object(interp: Interpreter, obj: Any, args: list[Value], kwargs: dict[s
         elif obj.__objclass__ in (list, tuple) and obj.__name__ in _READS_ITEMS:
             rest = args[1:]
             args = [_plain_sequence(args[0]), *(map(_plain_sequence, rest) if obj.__name__ in _OF_TWO else rest)]
+    if is_overloaded(interp, args, kwargs) and is_torch_callable(obj):
+        answer = call_overloaded(interp, obj, args, kwargs)
+        if answer is not NotImplemented:
+            return answer
     for family in families_of(obj):
         found = family.find(obj)
         if found is not None:

@@ -9,9 +9,10 @@ be resumed in the middle of the C function, so the whole instruction that led to
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ... import config, logs
@@ -303,6 +304,17 @@ class SymbolicInterpreter:
         finally:
             self.sync_depth -= 1
         return self.finish_sync(result)
+
+    @contextlib.contextmanager
+    def calling_ordinarily(self) -> Iterator[None]:
+        """A callback in here is as ordinary a call of the program's as the one that it comes from."""
+        outer = self.ordinary_depth
+        if self.sync_depth <= outer:
+            self.ordinary_depth = self.sync_depth + 1
+        try:
+            yield
+        finally:
+            self.ordinary_depth = outer
 
     def finish_sync(self, result: Any) -> Value:
         """The value of a `call` that may have pushed a frame: runs that frame to its end."""

@@ -114,6 +114,7 @@ class SymbolicTraceContext:
         self._dirty_ids: set[int] = set()
         self.steps: list[Value] = []  # to be taken on iterators from outside, in order
         self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
+        self.has_overloads = False  # whether there are tensors of classes that say what torch makes of them
         #: objects, by id, that compiled code changes out of the trace's sight: what to do where the program meets them
         self.hidden: dict[int, RestartAnalysis] = {}
         #: id of an instance that is a key, and of its `__dict__` -> that, and the attributes that tell which key

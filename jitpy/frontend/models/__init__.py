@@ -41,6 +41,7 @@ _MODULES = (
     "tensors.optimizer_steps",
     "tensors.scan_loops",
     "tensors.size_checks",
+    "tensors.subclasses",
     "tensors.tensor_hooks",
     "tensors.torch_functions",
     "tensors.torch_objects",

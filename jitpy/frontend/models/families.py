@@ -29,6 +29,7 @@ from ..interpreter.callees import (
 )
 from ..interpreter.constant_folding import OF_NUMBERS, fold_deep, fold_numpy_numbers, is_pure, takes_constants_only
 from ..interpreter.subscripts import SLOT_WRAPPERS
+from ..interpreter.tensor_subclasses import is_overloaded
 from ..polyfills import MODELLED_TYPES, POLYFILLS
 from ..values import UNKNOWN, Interpreter, PyValue, Value
 from .builtins.modelled_types import make_modelled, original_type
@@ -128,6 +129,8 @@ def _torch_operation(obj: Any) -> Any:
 
 @family("torch operation", _torch_operation, FUNCTION, METHOD, OBJECT, is_exact=False)
 def _record(interp: Interpreter, fn: Value, obj: Any, found: Any, args: Args, kwargs: Kwargs) -> Any:
+    if isinstance(obj, types.FunctionType) and is_overloaded(interp, args, kwargs):
+        return NotImplemented  # its body asks the classes of the arguments
     return interp.record(obj, args, kwargs)
 
 

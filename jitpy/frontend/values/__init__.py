@@ -67,6 +67,7 @@ from .text import TextValue
 from .tree import tree_iter, tree_map, tree_pack, tree_unpack
 from .tuple import TupleValue, shown_by_parts
 from .weak_reference import WeakReferenceValue
+from .wrapper_tensor import WrapperValue
 from .wrapping import Wrap, wrap_new, wraps
 
 __all__ = [
@@ -80,7 +81,8 @@ __all__ = [
     "SameNumber", "ScalarValue", "SequenceIterator", "SequenceValue", "SetValue", "Show", "ShownAs", "SliceValue",
     "SuperValue", "SymValue", "TORCH_DTYPES", "TRUE", "TensorValue", "TextValue", "TraceContext", "TracebackValue",
     "TupleValue", "UFUNCS_OF_OPERATORS", "UNARY", "UNBOUND", "UNKNOWN", "UnreadTuple", "Value", "WeakReferenceValue",
-    "Wrap", "as_number", "attributes_of", "base_in_c", "base_of", "compare_numbers", "compare_objects", "compare_sets",
+    "Wrap", "WrapperValue", "as_number", "attributes_of", "base_in_c", "base_of", "compare_numbers", "compare_objects",
+    "compare_sets",
     "compares_by_program", "const", "count_value", "descriptors_of", "has_hook_numbers", "is_array",
     "is_compared_by_c", "is_number", "is_same_object", "is_subtype", "method_of_program", "operate", "rule_of",
     "sets_attribute", "shown_by_parts", "state_names", "sym", "symbolic_binary", "tree_iter", "tree_map", "tree_pack",

@@ -29,6 +29,8 @@ class TraceContext(Protocol):
     #: values from outside that were changed, and the tensors seen, by id
     dirty: Any
     tensors: Any
+    #: whether tensors of classes that say themselves what torch makes of them were met
+    has_overloads: bool
     #: the builtin container below a class, by source
     container_kinds: Any
     #: classes that the program made, by id; their proxies
@@ -115,6 +117,7 @@ class Interpreter(Protocol):
     def call_object(self, obj: Any, args: list[Value], kwargs: dict[str, Value], fn: Value) -> Any: ...
     def instantiate(self, fn: Value, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Any: ...
     def call_sync(self, fn: Value, args: list[Value], kwargs: dict[str, Value] | None = None) -> Value: ...
+    def calling_ordinarily(self) -> Any: ...
     def finish_sync(self, result: Any) -> Value: ...
     def record(self, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value: ...
     def recording(self, what: str) -> Any: ...
@@ -333,6 +336,14 @@ class Value:
     answers_comparisons = False
     #: whether its operators are operations of torch or numpy
     is_recorded = False
+    #: whether it is a tensor of a class that says itself what torch makes of it
+    overloads = False
+    #: whether it is a block, made by the program, in which no class is asked for `__torch_function__`
+    is_function_block = False
+    #: whether its class has a `__torch_dispatch__`
+    has_dispatch = False
+    #: dtype, sizes, strides and device of a tensor
+    outline: Any = None
     #: whether C code may read its memory as that of bytes
     may_be_buffer = False
     #: whether C code sees a number, text or bytes in it that it is not itself: its plain part

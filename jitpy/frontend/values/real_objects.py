@@ -54,13 +54,20 @@ def compares_by_program(cls: type) -> bool:
 _BOUND: type = type(torch._C._SDPBackend)
 
 
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
 def is_compared_by_c(obj: Any) -> bool:
     cls = type(obj)
     if type(cls) is _BOUND and "__members__" in cls.__dict__:
         return True  # an enum of torch's C++
+    if cls in _OPERATORS:
+        return True  # their hash in Python is that of their name
     if compares_by_program(cls):
         return False
     by_identity = cls.__eq__ is object.__eq__  # type: ignore[comparison-overlap]
+    if cls is types.MethodWrapperType:
+        return type(obj.__self__) is types.GetSetDescriptorType
     return by_identity or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
         isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
                          *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType, re.Pattern))

@@ -11,7 +11,7 @@ import torch
 from ..breaks import GraphBreak
 from ..guards.source import Source
 from .attribute_rules import RULES
-from .base import Interpreter, Value
+from .base import Interpreter, Value, unsupported
 from .constant import const
 from .dict import DictValue
 from .iterators import SequenceIterator
@@ -30,6 +30,12 @@ def sets_attribute(name: str) -> Callable[[Any], Any]:
         return setter
 
     return register
+
+
+def overloads_torch(cls: type) -> bool:
+    """Whether torch asks a class of tensors what its functions are to do."""
+    return cls is not torch.Tensor and \
+        cls.__torch_function__ is not torch._C._disabled_torch_function_impl  # type: ignore[attr-defined]
 
 
 class TensorValue(Value):
@@ -58,12 +64,22 @@ class TensorValue(Value):
     def tensor(self) -> Any:  # type: ignore[override]
         return self.traced
 
+    @property
+    def overloads(self) -> bool:  # type: ignore[override]
+        return overloads_torch(self.cls)
+
+    @property
+    def outline(self) -> Any:  # type: ignore[override]
+        return self.traced.spec
+
     def converted(self, interp: Interpreter, function: Any) -> Value | None:
         method = f"__{function.__name__}__"
         interp.own_methods(self, method)
         return interp.record(torch.abs if function is abs else getattr(torch.Tensor, method), [self], {})
 
-    iter_is_known = True
+    @property
+    def iter_is_known(self) -> bool:  # type: ignore[override]
+        return not self.overloads
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Any:
         if backwards:
@@ -79,6 +95,8 @@ class TensorValue(Value):
     def set_c_attribute(self, interp: Interpreter, name: str, new: Value) -> bool:
         if name not in SETTERS:
             return False
+        if self.overloads:
+            raise unsupported(self, f".{name} = ...")
         SETTERS[name](interp, self, new)
         return True
 
@@ -105,6 +123,8 @@ class TensorValue(Value):
             return interp.builder.call(torch.Tensor.__bool__, (self.traced,), {}, interp.loc())
 
     def length(self, interp: Interpreter) -> Value:
+        if self.overloads:
+            return interp.call_sync(interp.getattr(self, "__len__"), [])
         sizes = self.traced.spec.shape
         return sym(sizes[0]) if sizes else interp.record(torch.Tensor.__len__, [self], {})
 
@@ -113,8 +133,12 @@ class TensorValue(Value):
         interp.own_methods(self, method)
         return interp.record(function, [self], {})
 
-    def key(self, interp: Interpreter) -> Any:
+    def check_identity(self, interp: Interpreter) -> None:
+        """The program sees which object it is."""
         interp.builder.speculation.check_identity(self.traced)
+
+    def key(self, interp: Interpreter) -> Any:
+        self.check_identity(interp)
         return interp.identity_key(self)
 
     def payload(self, interp: Interpreter) -> Any:
@@ -150,8 +174,8 @@ class TensorValue(Value):
 
     def is_same(self, interp: Interpreter, other: Value) -> bool | None:
         if isinstance(other, TensorValue):
-            interp.builder.speculation.check_identity(self.traced)
-            interp.builder.speculation.check_identity(other.traced)
+            self.check_identity(interp)
+            other.check_identity(interp)
         return None
 
     def contains(self, interp: Interpreter, item: Value) -> Value:
@@ -169,6 +193,8 @@ class TensorValue(Value):
         operand = other.tensor_operand(interp)
         if operand is None:
             return None
+        if self.overloads:
+            return interp.record(BINARY[name][0], [operand, self], {})
         if operand.cls in (str, bytes):
             if name == "REMAINDER":
                 return operand.combine(interp, name, self, inplace)

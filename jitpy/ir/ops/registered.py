@@ -5,8 +5,12 @@ Such code reads what it likes of Python whenever it runs, so that nothing derive
 
 from __future__ import annotations
 
+import gc
 import inspect
 import re
+import sys
+import types
+import weakref
 from typing import Any
 
 import torch
@@ -82,6 +86,78 @@ def body_of(overload: torch._ops.OpOverload) -> Any:
     if kernel is None or kernel.__module__ != torch._library.triton.__name__:
         return None
     return inspect.getclosurevars(kernel).nonlocals.get("fn")
+
+
+class _Entered(Exception):
+    """Carries the code of the first Python function that an operator calls, which is not run."""
+
+    def __init__(self, code: types.CodeType) -> None:
+        super().__init__(code.co_name)
+        self.code = code
+
+
+#: what stands for an argument of a type in a call whose kernel is not run
+_SAMPLES: dict[str, Any] = {"int": 1, "SymInt": 1, "float": 1.0, "bool": False, "number": 1, "str": "", "Device": "cpu",
+                            "ScalarType": torch.float32, "Layout": torch.strided,
+                            "MemoryFormat": torch.contiguous_format}
+_BODIES: dict[torch._ops.OpOverload, weakref.ref[types.FunctionType] | None] = {}
+
+
+def composite_body(overload: torch._ops.OpOverload) -> types.FunctionType | None:
+    """The function in Python that a composite operator is made of. Torch does not tell which that is: the operator is
+    called, and left as soon as it enters a function. None where there is none, or where several have that code."""
+    known = _BODIES.get(overload, _BODIES)
+    body = known() if isinstance(known, weakref.ref) else None
+    if known is None or body is not None:
+        return body
+    body = _found_body(overload) if has_python_body(overload) else None
+    _BODIES[overload] = None if body is None else weakref.ref(body)
+    return body
+
+
+class BodyOf:
+    """Guard predicate: a composite operator is made of the same function."""
+
+    def __init__(self, overload: torch._ops.OpOverload) -> None:
+        self.overload = overload
+        self.body = composite_body(overload)
+
+    def __call__(self, _: Any = None) -> bool:
+        known = _BODIES.get(self.overload)
+        return known is not None and known() is self.body
+
+
+def _found_body(overload: torch._ops.OpOverload) -> types.FunctionType | None:
+    samples: list[Any] = []
+    for argument in overload._schema.arguments:
+        kind = str(argument.real_type)
+        if kind.startswith("Optional["):
+            samples.append(None)
+        elif "List[" in kind:
+            samples.append([])
+        else:
+            samples.append(torch.empty(()) if kind == "Tensor" else _SAMPLES.get(kind))
+
+    def leave(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is not torch._ops.OpOverload.__call__.__code__:
+            raise _Entered(frame.f_code)
+
+    count = sum(not argument.kwarg_only for argument in overload._schema.arguments)
+    named = {one.name: sample for one, sample in
+             zip(overload._schema.arguments[count:], samples[count:], strict=True)}
+    before = sys.getprofile()
+    try:
+        sys.setprofile(leave)
+        overload(*samples[:count], **named)
+    except _Entered as entered:
+        found = [one for one in gc.get_referrers(entered.code) if type(one) is types.FunctionType
+                 and one.__code__ is entered.code]
+        return found[0] if len(found) == 1 else None
+    except Exception:
+        return None  # it does not take samples
+    finally:
+        sys.setprofile(before)
+    return None
 
 
 def has_python_gradient(overload: torch._ops.OpOverload) -> bool:

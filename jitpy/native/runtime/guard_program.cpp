@@ -200,13 +200,13 @@ bool parse_final(PyObject* entry, Program& program) {
 }
 
 // (grad, inference, default dtype, ((device, enabled, dtype)...), deterministic, default device, function modes,
-// dispatch modes, forward-mode gradients)
+// dispatch modes, forward-mode gradients, whether classes are asked for __torch_function__)
 bool parse_state(PyObject* spec, Program& program) {
   PyObject *dtype, *autocast, *default_device;
-  int grad, inference, deterministic, forward_ad;
+  int grad, inference, deterministic, forward_ad, asks_classes;
   long long function_modes, dispatch_modes;
-  if (!PyArg_ParseTuple(spec, "ppOO!pOLLp", &grad, &inference, &dtype, &PyTuple_Type, &autocast, &deterministic,
-                        &default_device, &function_modes, &dispatch_modes, &forward_ad))
+  if (!PyArg_ParseTuple(spec, "ppOO!pOLLpp", &grad, &inference, &dtype, &PyTuple_Type, &autocast, &deterministic,
+                        &default_device, &function_modes, &dispatch_modes, &forward_ad, &asks_classes))
     return false;
   StateCheck check;
   check.grad_enabled = grad;
@@ -214,6 +214,7 @@ bool parse_state(PyObject* spec, Program& program) {
   check.deterministic = deterministic;
   check.function_modes = function_modes;
   check.forward_ad = forward_ad;
+  check.asks_classes = asks_classes;
   check.dispatch_modes = dispatch_modes;
   if (parse_dtype(dtype, &check.default_dtype) < 0) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(autocast); i++) {

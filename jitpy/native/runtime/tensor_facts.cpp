@@ -208,6 +208,8 @@ bool state_passes(const StateCheck& check) {
   if (c10::InferenceMode::is_enabled() != check.inference_mode) return false;
   if (at::impl::PythonTorchFunctionTLS::stack_len() != check.function_modes) return false;
   if (c10::impl::TorchDispatchModeTLS::stack_len() != check.dispatch_modes) return false;
+  const auto asked = at::impl::PythonTorchFunctionTLS::get_disabled_state();
+  if ((asked == at::impl::TorchFunctionDisabledState::ENABLED) != check.asks_classes) return false;
   if (at::tracer::impl::is_dispatch_enabled()) return false;  // torch.jit.trace has to see each operation
   if (at::globalContext().deterministicAlgorithms() != check.deterministic) return false;
   if (may_have_tangents() != check.forward_ad) return false;

@@ -44,6 +44,7 @@ struct StateCheck {
   bool grad_enabled;
   bool inference_mode;
   bool deterministic;
+  bool asks_classes;  // whether classes of tensors are asked for __torch_function__
   bool forward_ad;  // whether a level of forward-mode gradients is open: tensors may have tangents then
   int16_t default_dtype;
   int64_t function_modes, dispatch_modes;

@@ -151,13 +151,12 @@ def _base_requires_grad(builder: GraphBuilder, view: TracedTensor) -> bool:
     return answer
 
 
-_ATTRIBUTES: dict[str, Callable[[GraphBuilder, TracedTensor], Any]] = {
+_BY_SPEC: dict[str, Callable[[GraphBuilder, TracedTensor], Any]] = {
     "shape": _of_spec(lambda s: s.shape),
     "dtype": _of_spec(lambda s: s.dtype),
     "device": _of_spec(lambda s: s.device),
     "ndim": _of_spec(lambda s: s.ndim),
     "layout": _of_spec(lambda s: torch.strided),
-    "requires_grad": _requires_grad,
     "itemsize": _of_spec(_itemsize),
     "nbytes": _of_spec(lambda s: s.nbytes),
     "is_cpu": _of_spec(lambda s: s.device.type == "cpu"),
@@ -176,6 +175,13 @@ _ATTRIBUTES: dict[str, Callable[[GraphBuilder, TracedTensor], Any]] = {
     "is_quantized": _of_spec(lambda s: False),
     "is_nested": _of_spec(lambda s: False),
     "names": _of_spec(lambda s: (None,) * s.ndim),
+}
+#: attributes that only the spec tells
+OF_SPEC = frozenset(_BY_SPEC)
+
+_ATTRIBUTES: dict[str, Callable[[GraphBuilder, TracedTensor], Any]] = {
+    **_BY_SPEC,
+    "requires_grad": _requires_grad,
     "is_leaf": _is_leaf,
     "retains_grad": _retains_grad,
     "grad": _grad,
@@ -327,4 +333,4 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     },
 }
 
-__all__ = ["metadata_methods", "read_attribute"]
+__all__ = ["OF_SPEC", "metadata_methods", "read_attribute"]

@@ -85,7 +85,7 @@ def classes_of(interp: Interpreter, value: Any) -> list[type]:
 
 def is_instance(interp: Interpreter, value: Value, cls: type) -> bool:
     """`isinstance(value, cls)`; guarded."""
-    if value.tensor is not None:
+    if value.outline is not None:
         if cls in _FLAGS:
             return issubclass(value.cls, cls) or _has_flag(interp, value, _FLAGS[cls])
         if cls in (torch.nn.UninitializedParameter,) or cls.__module__ == "torch" and cls.__name__.endswith("Tensor") \

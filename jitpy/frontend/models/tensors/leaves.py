@@ -80,6 +80,8 @@ def _set_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) -> 
 
 def _turn(interp: Interpreter, value: TensorValue, flag: bool) -> None:
     builder, tensor = interp.builder, value.traced
+    if value.overloads:
+        raise Uncapturable("unsupported_op", f"requires_grad_() of a {value.cls.__name__}")
     if tensor.hides_history:
         raise Uncapturable("unsupported_op", "requires_grad_() of a view that was made under no_grad")
     if builder.attribute(tensor, "requires_grad") == flag:

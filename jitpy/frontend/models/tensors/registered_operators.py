@@ -16,7 +16,15 @@ import torch
 
 from jitpy.ir import NotCovered
 from jitpy.ir import ops as table
-from jitpy.ir.ops.registered import body_of, definition_of, has_python_body, has_python_gradient, registration_of
+from jitpy.ir.ops.registered import (
+    BodyOf,
+    body_of,
+    composite_body,
+    definition_of,
+    has_python_body,
+    has_python_gradient,
+    registration_of,
+)
 
 from ...breaks import GraphBreak
 from ...guards.source import constant
@@ -40,6 +48,11 @@ def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: 
     body = body_of(overloads[0])
     if body is not None and not _needs_grad(interp, args, kwargs):
         return interp.call(interp.context.const_object(body), args, kwargs)
+    body = composite_body(overloads[0]) if len(overloads) == 1 else None
+    bound = None if body is None else _bound(interp, overloads[0]._schema, args, kwargs)
+    if bound is not None:
+        interp.builder.guards.add(constant(torch, "torch"), "python", BodyOf(overloads[0]), f"the body of {fn}")
+        return interp.call(interp.context.const_object(body), bound, {})
     has_body = any(map(has_python_body, overloads))
     if not has_body and not any(map(has_python_gradient, overloads)):
         return interp.record(fn, args, kwargs)

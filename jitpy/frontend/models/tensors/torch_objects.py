@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...breaks import GraphBreak
 from ...capture.inputs import check_kind, memory_range
 from ...capture.layouts import dense_order
 from ...capture.torch_calls.tensor_attributes import has_no_grad
 from ...capture.traced import Uncapturable
 from ...guards.guard_set import MISSING
 from ...guards.source import Source, attr
+from ...interpreter.callees import builtin, calls_of
 from ...interpreter.calls import SizePayload
+from ...interpreter.tensor_subclasses import asks_class, call_function
 from ...values import (
+    UNKNOWN,
     BuiltinMethodValue,
     MethodValue,
     PyValue,
@@ -27,8 +31,9 @@ from ...values import (
 )
 from ...values.attribute_rules import attributes_of
 from ...values.opaque import wrap_by_identity
-from ...values.tensor import sets_attribute
+from ...values.tensor import overloads_torch, sets_attribute
 from ...values.wrapping import wraps
+from .subclasses import has_dispatch, read_wrapper, wrap_subclass, wrap_wrapper
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -38,12 +43,31 @@ wraps(torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrder
       by_type=False)(wrap_by_identity)
 
 
+def _describe_operator(method: Any) -> None:
+    @builtin(method)
+    def describe(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """A text that an operator has for good."""
+        if len(args) != 1 or kwargs or args[0].opaque is UNKNOWN:
+            raise GraphBreak("unsupported_call", f"{method.__qualname__}()")
+        return const(method(interp.context.pin(args[0])))
+
+
+for _method in {torch._ops.OpOverload.__str__, torch._ops.OpOverload.__repr__, torch._ops.OpOverload.name,
+                torch._ops.OpOverloadPacket.__str__, torch._ops.OpOverloadPacket.__repr__}:
+    _describe_operator(_method)
+
+
 @wraps(torch.Tensor, by_type=False)
 def _wrap_tensor(context: TraceContext, obj: torch.Tensor, cls: type, source: Source) -> Value:
     """A tensor from outside: an input of the graph, or opaque where its class or kind cannot be captured."""
     traced = None
-    if cls in (torch.Tensor, torch.nn.Parameter) or \
-            cls.__torch_function__ is torch._C._disabled_torch_function_impl:  # type: ignore[attr-defined]
+    if has_dispatch(cls):
+        wrapper = wrap_wrapper(context, obj, cls, source)
+        if wrapper is not None:
+            return wrapper
+    elif overloads_torch(cls):
+        return wrap_subclass(context, obj, cls, source)
+    else:
         with contextlib.suppress(Uncapturable):
             check_kind(obj)
             traced = context.input_tensor(obj, source)
@@ -76,13 +100,34 @@ def _load_attr(interp: Interpreter, value: TensorValue, name: str) -> Any:
         return BuiltinMethodValue(found, value)
     if kind is property and name != "grad" and isinstance(found.fget, types.FunctionType):
         return interp.call(context.const_object(found.fget), [value], {})
+    if value.overloads and kind is types.GetSetDescriptorType and asks_class(interp, value):
+        return call_function(interp, interp.context.const_object(found.__get__), [value], [value], {})
     if name == "grad" and kind is types.GetSetDescriptorType:
         return load_grad(interp, value)
     if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
-        with interp.recording(f"Tensor.{name}"):
-            payload = interp.builder.attribute(value.traced, name)
-        return interp.from_payload(SizePayload(payload) if name == "shape" else payload)
+        return _read(interp, value, name)
     return interp.descriptor_get(found, value, value.cls, name)
+
+
+def _read(interp: Interpreter, value: TensorValue, name: str) -> Value:
+    """An attribute that C finds."""
+    if value.has_dispatch:
+        found = read_wrapper(interp, value, name)
+        return interp.record(getattr(torch._C.TensorBase, name).__get__, [value],
+                             {}) if found is NotImplemented else found
+    with interp.recording(f"Tensor.{name}"):
+        payload = interp.builder.attribute(value.traced, name)
+    return interp.from_payload(SizePayload(payload) if name == "shape" else payload)
+
+
+@calls_of(types.MethodWrapperType)
+def _call_getter(interp: Interpreter, fn: PyValue, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    """`torch.Tensor.shape.__get__(tensor)`, as `__torch_function__` is told of attributes."""
+    descriptor = fn.obj.__self__
+    if fn.obj.__name__ != "__get__" or not isinstance(descriptor, types.GetSetDescriptorType) or \
+            not issubclass(torch.Tensor, descriptor.__objclass__) or not args or args[0].outline is None or kwargs:
+        return NotImplemented
+    return _load_attr(interp, args[0], descriptor.__name__)
 
 
 attributes_of(TensorValue, get=_load_attr)
@@ -95,6 +140,8 @@ def load_grad(interp: Interpreter, value: TensorValue) -> Value:
     if value.grad is None:
         is_leaf = value.source is not None and value.real.is_leaf
         real = value.real.grad if is_leaf else None
+        if real is not None and value.overloads:
+            raise unsupported(value, ".grad")  # code that reads it asks the class
         if isinstance(real, torch.Tensor):
             value.grad = interp.context.wrap(real, attr(value.source, "grad"))  # type: ignore[arg-type]
         elif is_leaf:
