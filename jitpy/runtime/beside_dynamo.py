@@ -68,8 +68,8 @@ def forces_eager() -> bool:
 
 #: what `torch.compiler` was told of functions of the program's when somebody looked last, by the ids of these
 _marks: frozenset[Any] = frozenset()
-#: the sizes of its tables then
-_sizes = (0, 0)
+#: the functions that it allowed in graphs then, and how many substitutes it had
+_tables: Any = None
 #: called where something was added: what was compiled before may have entered a function that was marked since
 _forget: Callable[[], None] | None = None
 
@@ -89,15 +89,15 @@ def new_mark() -> None:
 def look_at_marks() -> tuple[dict[Any, Any], set[int]] | None:
     """The tables in which torch.compiler notes substitutes and functions that are allowed in graphs; None while they
     do not exist."""
-    global _marks, _sizes
+    global _marks, _tables
     rules = sys.modules.get("torch._dynamo.trace_rules")
     functions = sys.modules.get("torch._dynamo.variables.functions")
     if not hasattr(rules, "_allowed_callable_ids") or not hasattr(functions, "PolyfilledFunctionVariable"):
         return None
     substitutes = functions.PolyfilledFunctionVariable._get_polyfill_handlers()  # type: ignore[union-attr]
     allowed = rules._allowed_callable_ids()  # type: ignore[union-attr]
-    if (sizes := (len(substitutes), len(allowed))) != _sizes:
-        _sizes = sizes
+    if (tables := (len(substitutes), allowed)) != _tables:
+        _tables = len(substitutes), frozenset(allowed)
         marks = frozenset(allowed).union((id(function), id(body)) for function, body in list(substitutes.items())
                                          if not str(body.__torch_dynamo_polyfill__.__module__).startswith("torch."))
         is_new, _marks = not marks <= _marks, marks

@@ -147,10 +147,14 @@ def lacks_key(value: Any, key: Any) -> bool:
     return issubclass(type(value), dict) and not dict.__contains__(value, key)
 
 
-def is_function(value: Any, code: Any, defaults: Any, kwdefaults: Any) -> bool:
+def is_function(value: Any, code: Any, defaults: Any, kwdefaults: Any, is_marked: bool) -> bool:
+    """`...`: any defaults. `is_marked`: whether torch.compiler may take its result for a constant."""
     if type(value) is not types.FunctionType:
         return False
-    return value.__code__ is code and value.__defaults__ is defaults and value.__kwdefaults__ is kwdefaults
+    if (value.__dict__.get("_dynamo_marked_constant") is True) is not is_marked:
+        return False
+    found = value.__code__, value.__defaults__, value.__kwdefaults__
+    return all(x is y or y is ... for x, y in zip(found, (code, defaults, kwdefaults), strict=True))
 
 
 def is_empty(value: Any) -> bool:

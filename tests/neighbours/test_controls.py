@@ -363,6 +363,51 @@ def test_marks_that_come_after_a_compilation(native: bool) -> None:
         assert breaks_of_compiled_parts() == 0
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_an_allowed_function_goes_while_another_comes(native: bool) -> None:
+    def first(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    def allowed(x: torch.Tensor) -> torch.Tensor:
+        jitpy.graph_break()
+        return x + 1
+
+    with jitpy.config.patch(native=native):
+        fast = jitpy.jit(lambda x: allowed(x) * 2)
+        torch.compiler.allow_in_graph(first)
+        x = torch.ones(3)
+        fast(x)
+        assert any(variant.break_record for variant in fast.on_miss.engine.variants)
+        torch._dynamo.disallow_in_graph(first)
+        torch.compiler.allow_in_graph(allowed)
+        assert fast(x).tolist() == [4.0] * 3
+        assert not any(variant.break_record for variant in fast.on_miss.engine.variants)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("default", [1.0, torch.ones(3)])
+def test_a_result_that_is_assumed_constant_late(native: bool, default: object) -> None:
+    state = [1.0]
+
+    def scale(factor: object = default) -> float:
+        return state[0]
+
+    with jitpy.config.patch(native=native):
+        fast = jitpy.jit(lambda x: x * scale())
+        x = torch.ones(3)
+        for _ in range(3):
+            assert fast(x).tolist() == [1.0] * 3
+        scale.note = "other attributes say nothing"  # type: ignore[attr-defined]
+        fast(x)
+        assert len(fast.entries) == 1
+        torch.compiler.assume_constant_result(scale)
+        assert fast(x).tolist() == [1.0] * 3
+        state[0] = 2.0
+        assert fast(x).tolist() == [1.0] * 3
+        del scale._dynamo_marked_constant  # type: ignore[attr-defined]
+        assert fast(x).tolist() == [2.0] * 3
+
+
 def test_marks_of_functions_that_die_forget_nothing() -> None:
     fast = jitpy.jit(lambda x: x + 1)
     fast(torch.ones(3))

@@ -98,7 +98,7 @@ def guard_all(guards: GuardSet, source: src.Source, value: Any, pick: random.Ran
     if isinstance(value, types.FunctionType):
         if pick.random() < 0.5:
             guards.add(source, "id", value)
-        guards.add(source, "function", (value.__code__, value.__defaults__, value.__kwdefaults__))
+        guards.add(source, "function", (value.__code__, value.__defaults__, value.__kwdefaults__, False))
         for i, cell in enumerate(value.__closure__ or ()):
             every.append(cell)
             place = src.index(src.attr(source, "__closure__"), i)

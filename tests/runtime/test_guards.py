@@ -225,7 +225,7 @@ def test_function() -> None:
     def f(a: int, b: int = 2, *, c: int = 3) -> int:
         return a + b + c
 
-    check = both(X, "function", (f.__code__, f.__defaults__, f.__kwdefaults__))
+    check = both(X, "function", (f.__code__, f.__defaults__, f.__kwdefaults__, False))
     assert check(f)
     assert not check(len)
     g = types.FunctionType(f.__code__, {}, "g", (2,), None)
@@ -233,7 +233,7 @@ def test_function() -> None:
     f.__defaults__ = (3,)
     assert not check(f)
     plain = lambda: 1  # noqa: E731
-    assert both(X, "function", (plain.__code__, None, None))(plain)
+    assert both(X, "function", (plain.__code__, None, None, False))(plain)
 
 
 def test_class_lookup() -> None:

@@ -243,12 +243,12 @@ class FunctionValue(Value):
     def _guard_defaults(self, context: TraceContext, real: types.FunctionType, values: list[Value]) -> None:
         """Code and defaults are as they are. Values other than constants are left to guards of their own: they change,
         or holding the tuple would keep them alive."""
-        source = self.source
+        source, is_marked = self.source, real.__dict__.get("_dynamo_marked_constant") is True
         assert source is not None
         if self.pin is None and all(isinstance(value, ConstValue) for value in values):
-            context.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__))
+            context.guard(source, "function", (real.__code__, real.__defaults__, real.__kwdefaults__, is_marked))
             return
-        context.guard(attr(source, "__code__"), "id", real.__code__)
+        context.guard(source, "function", (real.__code__, ..., ..., is_marked))
         for name, fact in (("__defaults__", "len"), ("__kwdefaults__", "keys")):
             found = getattr(real, name)
             if found is None:

@@ -72,12 +72,24 @@ struct Marks {
   PyObject* substitutes = nullptr;  // dict
   PyObject* allowed = nullptr;      // set
   uint64_t version = 0;             // of `substitutes`
-  Py_ssize_t n_allowed = 0;
+  uint64_t content = 0;             // of `allowed`
 } marks;
+
+// A number that tells what is in a set of a few ids; sets have no version.
+uint64_t content_of(PyObject* ids) {
+  const auto* set = reinterpret_cast<PySetObject*>(ids);
+  uint64_t sum = static_cast<uint64_t>(set->used);
+  for (Py_ssize_t i = 0; set->used != 0 && i <= set->mask; i++) {
+    if (set->table[i].key == nullptr || !PyLong_CheckExact(set->table[i].key)) continue;  // empty, or taken out
+    const uint64_t mixed = static_cast<uint64_t>(set->table[i].hash) * 0x9E3779B97F4A7C15u;
+    sum += mixed ^ (mixed >> 29);
+  }
+  return sum;
+}
 
 void note_marks() {
   marks.version = version_of(marks.substitutes);
-  marks.n_allowed = PySet_GET_SIZE(marks.allowed);
+  marks.content = content_of(marks.allowed);
 }
 
 void look_at_marks() {
@@ -105,7 +117,7 @@ bool turned_off() {
   if (stance.modules != nullptr && version_of(stance.modules) == stance.modules_version) {
     if (stance.globals == nullptr) return stance.eager;
     if (version_of(stance.globals) == stance.globals_version && marks.substitutes != nullptr &&
-        version_of(marks.substitutes) == marks.version && PySet_GET_SIZE(marks.allowed) == marks.n_allowed)
+        version_of(marks.substitutes) == marks.version && content_of(marks.allowed) == marks.content)
       return stance.eager;
   }
   const bool eager = read_stance();

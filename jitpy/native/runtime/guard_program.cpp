@@ -82,7 +82,7 @@ bool parse_check(PyObject* entry, Check& check) {
       return !PyErr_Occurred();
     case CheckKind::kKeys:
     case CheckKind::kFunction:
-      if (PyTuple_Check(arg) && (check.kind == CheckKind::kKeys || PyTuple_GET_SIZE(arg) == 3)) return true;
+      if (PyTuple_Check(arg) && (check.kind == CheckKind::kKeys || PyTuple_GET_SIZE(arg) == 4)) return true;
       PyErr_SetString(PyExc_TypeError, "this guard takes a tuple");
       return false;
     case CheckKind::kWeakId:

@@ -318,6 +318,9 @@ bool Snapshot::note_check(int index, const Check& check) {
       note(&function->func_code, index, in_value);
       note(&function->func_defaults, index, in_value);
       note(&function->func_kwdefaults, index, in_value);
+      note(&function->func_dict, index, in_value);
+      if (function->func_dict != nullptr)
+        note(&reinterpret_cast<PyDictObject*>(function->func_dict)->ma_version_tag, index, in_value);
       it.leaf = false;
       return true;
     }

@@ -27,9 +27,13 @@ bool function_passes(PyObject* value, PyObject* expected) {
   if (!PyFunction_Check(value)) return false;
   auto* function = reinterpret_cast<PyFunctionObject*>(value);
   const auto is = [&](PyObject* found, Py_ssize_t i) {
-    return (found == nullptr ? Py_None : found) == PyTuple_GET_ITEM(expected, i);
+    PyObject* wanted = PyTuple_GET_ITEM(expected, i);
+    return (found == nullptr ? Py_None : found) == wanted || wanted == Py_Ellipsis;
   };
-  return is(function->func_code, 0) && is(function->func_defaults, 1) && is(function->func_kwdefaults, 2);
+  if (!is(function->func_code, 0) || !is(function->func_defaults, 1) || !is(function->func_kwdefaults, 2)) return false;
+  static PyObject* const mark = PyUnicode_InternFromString("_dynamo_marked_constant");
+  PyObject* marked = function->func_dict == nullptr ? nullptr : PyDict_GetItemWithError(function->func_dict, mark);
+  return (marked == Py_True) == (PyTuple_GET_ITEM(expected, 3) == Py_True);
 }
 
 int check_passes(PyObject* value, const Check& check, int64_t* symbols) {

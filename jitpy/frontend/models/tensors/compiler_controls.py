@@ -163,6 +163,8 @@ def _constant_result(interp: Interpreter, fn: Value, real: Any, found: Any, args
         given, named = [known(arg) for arg in args], {name: known(arg) for name, arg in kwargs.items()}
     except NotConstant:
         return NotImplemented
+    if fn.source is not None:
+        interp.context.guard(fn.source, "function", (real.__code__, ..., ..., True))
     try:
         result = real(*given, **named)
     except Exception as error:
