@@ -96,7 +96,7 @@ def look_at_marks() -> tuple[dict[Any, Any], set[int]] | None:
         return None
     substitutes = functions.PolyfilledFunctionVariable._get_polyfill_handlers()  # type: ignore[union-attr]
     allowed = rules._allowed_callable_ids()  # type: ignore[union-attr]
-    if (tables := (len(substitutes), allowed)) != _tables:
+    if (len(substitutes), allowed) != _tables:
         _tables = len(substitutes), frozenset(allowed)
         marks = frozenset(allowed).union((id(function), id(body)) for function, body in list(substitutes.items())
                                          if not str(body.__torch_dynamo_polyfill__.__module__).startswith("torch."))
