@@ -10,7 +10,7 @@ import torch.nn.attention.flex_attention as flex_attention
 
 from ..guards.guard_set import MISSING
 from ..guards.source import Source, constant
-from ..polyfills.attention import CompilerStandIn
+from ..polyfills.attention import COMPILER
 from ..values import BuiltinMethodValue, Interpreter, PyValue, Value, const, unsupported
 from ..values.attribute_rules import attributes_of
 from .attributes import _with_hook, attribute_error, is_data_descriptor
@@ -26,8 +26,8 @@ def load_module_attr(interp: Interpreter, value: PyValue, name: str) -> Any:
     module = context.pin(value)
     if module is torch.backends.cudnn and name == "enabled" and interp.frame.globals.real is vars(torch.nn.functional):
         return const(torch.backends.cudnn.enabled)  # for norms, which answer alike: not worth a question at each call
-    if module is torch and name == "_dynamo" and interp.frame.globals.real is vars(flex_attention):
-        return context.const_object(CompilerStandIn)
+    if module is torch and name in COMPILER and interp.frame.globals.real is vars(flex_attention):
+        return context.const_object(COMPILER[name])
     if isinstance(module, _LAZY_MODULES):
         hasattr(module, name)  # what was not asked for before is put into the module now
         cls: type = types.ModuleType

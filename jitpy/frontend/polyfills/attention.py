@@ -41,13 +41,19 @@ def _one_block(query: Any, key: Any) -> Any:
     return BlockMask((1, 1), count, which, None, None, count, which, None, None, size)
 
 
-class CompilerStandIn:
-    """Stands for `torch._dynamo` in torch's `flex_attention`, which loads it to mark sizes as static. The operator's
-    model knows which ones are."""
+class _Marks:
+    """`torch._dynamo` is loaded to mark sizes as static. The operator's model knows which ones are."""
 
     @staticmethod
     def mark_static(tensor: Any, axis: int) -> None:
         pass
 
 
-__all__ = ["CompilerStandIn", "at_all"]
+def _compile(function: Any) -> Any:
+    return function
+
+
+#: what torch's own compiler is in the functions of torch's flex attention, by its name in `torch`
+COMPILER: dict[str, Any] = {"_dynamo": _Marks, "compile": _compile}
+
+__all__ = ["COMPILER", "at_all"]

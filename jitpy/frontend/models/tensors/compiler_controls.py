@@ -28,6 +28,8 @@ _WRAPPERS = "torch._dynamo.eval_frame"
 _HELPERS = "torch._dynamo.external_utils"
 _COUNTERS = "torch._dynamo.mutation_guard"
 _COMPILERS = frozenset((_WRAPPERS, _HELPERS, _COUNTERS))
+#: modules whose functions programs compile since torch has no other kernels for them
+_COMPILED_TO_BE_FAST = frozenset(("torch.nn.attention.flex_attention",))
 #: functions of the compiler that are plain Python: `error_on_graph_break` sets a global variable
 _ENTERED = {
     _HELPERS: ("wrap_dunder_call_ctx_manager.<locals>.inner",),
@@ -58,13 +60,15 @@ def wrapped_for_compiler(function: types.FunctionType) -> str | None:
     """The free variable with the function that one of the closures wraps which torch's own compiler puts around parts
     of torch when a process uses it first: around what it is to be kept out of (parts of the optimizers), and around
     what it counts (modules that are made). They say nothing about other tracers. GraphBreak for the closures that it
-    puts around functions of the program.
+    puts around functions of the program, unless these are torch's flex attention.
 
     The closure's attributes alone do not tell: `functools.wraps` copies them to what a program wraps around it."""
     module, variables = function.__globals__.get("__name__"), function.__code__.co_freevars
     if module == _COUNTERS:
         return next((name for name in ("init", "setstate") if name in variables), None)
     if module == _WRAPPERS and "fn" in variables:
+        if _wrapped(function).__module__ in _COMPILED_TO_BE_FAST:
+            return "fn"
         if "_torchdynamo_inline" in function.__dict__:
             raise GraphBreak("compiled_by_torch", function.__qualname__)
         if _is_torchs(_wrapped(function)):
