@@ -265,8 +265,6 @@ def _lists(low: Lowering, count: Value | None, indices: Value | None) -> BlockLi
 def _attention(low: Lowering, target: FlexAttention, query: Value, key: Value, value: Value, blocks: Sequence[Any],
                captures: Sequence[Value]) -> tuple[Attention, BoundedBuilder]:
     """What both passes have in common."""
-    if low.scatters == "ordered":
-        raise NotCovered("attention with computed scores on the CPU")
     if query.dtype not in _DTYPES or key.dtype is not query.dtype or value.dtype is not query.dtype:
         raise NotCovered("attention in this dtype")
     if any(type(size) is not int for size in (query.shape[1], query.shape[3], *key.shape[1::2], value.shape[3])):
@@ -311,14 +309,17 @@ def _backward(low: Lowering, node: Node, grad_out: Value, grad_lse: Value | None
               key: Value, value: Value, blocks: Sequence[Any], captures: Sequence[Value]) -> tuple[Value, ...]:
     target = node.op.target
     assert isinstance(target, FlexAttentionBackward)
+    if low.scatters == "ordered" and target.reads:
+        raise NotCovered("gradients of what functions of scores read, on the CPU")
     if grad_out.dtype is not query.dtype:
         raise NotCovered("a gradient of another dtype")
     if target.reads and torch.are_deterministic_algorithms_enabled():
         raise NotCovered("results must repeat")
     found, builder = _attention(low, target.forward, query, key, value, blocks, captures)
-    found.turned_masked, found.turned_full = _lists(low, *blocks[4:6]), _lists(low, *blocks[6:])
-    if found.turned_masked is None or (found.full is None) != (found.turned_full is None):
-        raise NotCovered("a block mask without the lists of queries")
+    if low.scatters != "ordered":
+        found.turned_masked, found.turned_full = _lists(low, *blocks[4:6]), _lists(low, *blocks[6:])
+        if found.turned_masked is None or (found.full is None) != (found.turned_full is None):
+            raise NotCovered("a block mask without the lists of queries")
     product = low.apply(lambda e, a, b: e.mul(a, b), [grad_out, out], out.shape, FLOAT, FLOAT)
     delta = low.reduce("sum", product, [3])
     if grad_lse is not None:

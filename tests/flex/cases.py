@@ -14,6 +14,7 @@ from jitpy.ir.spec import TensorSpec, contiguous_spec
 from tests.graph_tools import spec_of, trace
 
 Tensor = torch.Tensor
+BF16, HALF = torch.bfloat16, torch.float16
 at = torch.ops.aten.index.Tensor
 
 
@@ -162,6 +163,36 @@ def case(mod: Mod, shape: tuple[int, int, int, int, int, int] = (2, 4, 2, 150, 1
     lists = block_lists(dense_mask(mod, (1, 1, queries, keys) if shared else (batch, heads, queries, keys)), block,
                         separate)
     return Case(mod, q, k, v, lists, mod.forward(size ** -0.5, block, options), dynamic)
+
+
+def compare(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
+    """No further from the exact results than the dense reference, but for what chance adds."""
+    assert len(found) == len(eager) == len(exact)
+    for one, like, right in zip(found, eager, exact, strict=True):
+        assert one.dtype is like.dtype and one.shape == like.shape and one.stride() == like.stride()
+        assert torch.equal(one.isinf(), right.isinf())
+        finite = right.isfinite()
+        size = right.double()[finite].norm().item() or 1.0
+        errors = [(value.double() - right.double())[finite].norm().item() / size for value in (one, like)]
+        assert errors[0] <= 1.2 * errors[1] + 2e-6, errors
+
+
+def compare_passes(given: Case, run: Callable[..., tuple[Tensor, ...]], with_lse: bool = True) -> None:
+    """Both passes against the dense reference, and that in double precision. `run(graph, inputs)` has kernels."""
+    def reference(*tensors: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        query, key, value, grad, grad_lse = tensors
+        results = given.forward(query, key, value, given.blocks, given.mod.captures)
+        pull = given.mod.backward(given.forward)
+        lse = torch.where(results[1].isinf(), 0, grad_lse) if with_lse else None
+        return results, pull(grad, lse, results[0], results[1], query, key, value, given.blocks, given.mod.captures)
+
+    grad = torch.randn(*given.query.shape[:3], given.value.shape[3]).to(given.query.dtype)
+    tensors = (given.query, given.key, given.value, grad, torch.randn(given.query.shape[:3]))
+    results, gradients = reference(*tensors)
+    exact_results, exact_gradients = reference(*(one.double() for one in tensors))
+    compare(run(given.graph(), given.inputs), results, exact_results)
+    lse = torch.where(results[1].isinf(), 0, tensors[4]) if with_lse else None
+    compare(run(given.gradients(grad, lse, results[0], results[1]), given.inputs), gradients, exact_gradients)
 
 
 def causal(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:

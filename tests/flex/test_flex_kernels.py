@@ -13,8 +13,22 @@ from jitpy.ir.graph import Graph
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import Target, compile_kernels
 from jitpy.runtime.plan import LaunchStep
-from tests.flex.cases import MODS, Case, Mod, alibi, alibi_pull, case, causal, per_key, relative, window
-from tests.triton.cases import BF16, HALF, Tensor
+from tests.flex.cases import (
+    BF16,
+    HALF,
+    MODS,
+    Case,
+    Mod,
+    Tensor,
+    alibi,
+    alibi_pull,
+    case,
+    causal,
+    compare_passes,
+    per_key,
+    relative,
+    window,
+)
 
 pytest.importorskip("triton")
 
@@ -28,34 +42,9 @@ def run(graph: Graph, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(PythonExecutable(plan)(*inputs))
 
 
-def compare(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
-    """No further from the exact results than the dense reference, but for what chance adds."""
-    assert len(found) == len(eager) == len(exact)
-    for one, like, right in zip(found, eager, exact, strict=True):
-        assert one.dtype is like.dtype and one.shape == like.shape and one.stride() == like.stride()
-        assert torch.equal(one.isinf(), right.isinf())
-        finite = right.isfinite()
-        size = right.double()[finite].norm().item() or 1.0
-        errors = [(value.double() - right.double())[finite].norm().item() / size for value in (one, like)]
-        assert errors[0] <= 1.2 * errors[1] + 2e-6, errors
-
-
 def check(given: Case, with_lse: bool = True) -> None:
-    """Both passes against the dense reference, and that in double precision."""
-    def reference(*tensors: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        query, key, value, grad, grad_lse = tensors
-        results = given.forward(query, key, value, given.blocks, given.mod.captures)
-        pull = given.mod.backward(given.forward)
-        lse = torch.where(results[1].isinf(), 0, grad_lse) if with_lse else None
-        return results, pull(grad, lse, results[0], results[1], query, key, value, given.blocks, given.mod.captures)
-
-    grad = torch.randn(*given.query.shape[:3], given.value.shape[3]).to(given.query.dtype)
-    tensors = (given.query, given.key, given.value, grad, torch.randn(given.query.shape[:3]))
-    results, gradients = reference(*tensors)
-    exact_results, exact_gradients = reference(*(one.double() for one in tensors))
-    compare(run(given.graph(), given.inputs), results, exact_results)
-    lse = torch.where(results[1].isinf(), 0, tensors[4]) if with_lse else None
-    compare(run(given.gradients(grad, lse, results[0], results[1]), given.inputs), gradients, exact_gradients)
+    """Both passes against the dense reference."""
+    compare_passes(given, run, with_lse)
 
 
 @pytest.mark.parametrize("name", MODS)

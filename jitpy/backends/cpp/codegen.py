@@ -13,6 +13,7 @@ from ...schedule.values import Value
 from .batches import BatchPrinter
 from .columns import ChunkedColumnPrinter, ColumnPrinter
 from .emitter import KernelPrinter, KernelText
+from .flex import FlexGradientPrinter, FlexPrinter
 from .maps import MapPrinter
 from .rows import CrossedPrinter, RowPrinter
 from .scans import ScanPrinter
@@ -21,7 +22,7 @@ from .whole import WholePrinter
 
 #: By style; other kernels reduce rows, and perhaps their columns as well.
 _PRINTERS: dict[str, type[KernelPrinter]] = {"map": MapPrinter, "batch": BatchPrinter, "scan": ScanPrinter,
-                                             "scatter": ScatterPrinter, "columns": ColumnPrinter}
+                                             "scatter": ScatterPrinter, "columns": ColumnPrinter, "flex": FlexPrinter}
 
 
 def print_kernel(
@@ -29,6 +30,8 @@ def print_kernel(
 ) -> KernelText:
     """The text of a kernel; see `KernelPrinter` for the arguments."""
     kind = _PRINTERS.get(kernel.style) or (CrossedPrinter if kernel.columns else RowPrinter)
+    if kernel.attention is not None and kernel.attention.gradients is not None:
+        kind = FlexGradientPrinter
     printer = kind(kernel, size_index, grain, in_place)
     if type(printer) is ColumnPrinter and ChunkedColumnPrinter.fits(kernel, printer):
         printer = ChunkedColumnPrinter(kernel, size_index, grain, in_place)

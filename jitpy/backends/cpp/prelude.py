@@ -463,6 +463,45 @@ static inline float multiply_add(float a, float b, float c) {
 """,
 )
 _piece(
+    "multiply_tile",
+    """
+// c = a b, or c + a b with ADD: N columns side by side, a multiple of 16; rows and steps of `a` are anywhere.
+#ifdef __AVX512F__
+enum { TILE_ROWS = 8, TILE_COLUMNS = 32 };
+#else
+enum { TILE_ROWS = 6, TILE_COLUMNS = 16 };
+#endif
+template <int R, int W, bool ADD>
+static inline void multiply_part(const float* a, int64_t row, int64_t step, const float* b, int64_t n, float* c,
+                                 int64_t inner) {
+  float sums[R][W];
+  for (int r = 0; r < R; ++r)
+#pragma omp simd
+    for (int j = 0; j < W; ++j) sums[r][j] = ADD ? c[r * n + j] : 0.0f;
+  for (int64_t t = 0; t < inner; ++t)
+    for (int r = 0; r < R; ++r) {
+      const float x = a[r * row + t * step];
+#pragma omp simd
+      for (int j = 0; j < W; ++j) sums[r][j] = multiply_add(x, b[t * n + j], sums[r][j]);
+    }
+  for (int r = 0; r < R; ++r)
+#pragma omp simd
+    for (int j = 0; j < W; ++j) c[r * n + j] = sums[r][j];
+}
+template <int N, bool ADD>
+static void multiply_tile(const float* a, int64_t row, int64_t step, const float* b, float* c, int64_t rows,
+                          int64_t inner) {
+  constexpr int W = N % TILE_COLUMNS ? 16 : TILE_COLUMNS;
+  int64_t r = 0;
+  for (; r + TILE_ROWS <= rows; r += TILE_ROWS)
+    for (int j = 0; j < N; j += W)
+      multiply_part<TILE_ROWS, W, ADD>(a + r * row, row, step, b + j, N, c + r * N + j, inner);
+  for (; r < rows; ++r)
+    for (int j = 0; j < N; j += W) multiply_part<1, W, ADD>(a + r * row, row, step, b + j, N, c + r * N + j, inner);
+}
+""",
+)
+_piece(
     "exp_near_0_f32",
     """
 // e to the r for |r| <= ln 2 / 2, a polynomial.

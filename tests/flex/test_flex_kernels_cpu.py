@@ -1,0 +1,88 @@
+"""Attention with computed scores by generated C++ kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from jitpy import config
+from jitpy.backends.cpp.target import CppTarget
+from jitpy.backends.stages import Stages
+from jitpy.ir.graph import Graph
+from jitpy.runtime.executable import make_executable
+from tests.flex.cases import BF16, HALF, MODS, Mod, Tensor, alibi, case, compare_passes, per_key, window
+
+SMALL = (2, 4, 2, 150, 170, 32)
+
+
+def run(graph: Graph, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    plan = Stages(graph, CppTarget()).plan
+    assert plan.notes is not None and not plan.notes.eager
+    return tuple(make_executable(plan)(*inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, HALF])
+@pytest.mark.parametrize("name", [name for name in MODS if not MODS[name]().reads])
+def test_mods(name: str, dtype: torch.dtype) -> None:
+    """Sizes that no block divides, heads that share keys, rows that see nothing."""
+    compare_passes(case(MODS[name](), SMALL, dtype=dtype), run)
+
+
+@pytest.mark.parametrize("name", ["alibi", "relative bias", "bias of keys"])
+def test_captures(name: str) -> None:
+    """Their gradients are left to the dense reference; so is the whole backward pass then."""
+    given = case(MODS[name](), SMALL)
+    found = run(given.graph(), given.inputs)
+    wanted = given.forward(given.query, given.key, given.value, given.blocks, given.mod.captures)
+    for one, like in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, like, rtol=1e-5, atol=1e-5)
+    plan = Stages(given.gradients(wanted[0], None, *wanted[:2]), CppTarget()).plan
+    assert plan.notes is not None and list(plan.notes.eager) == ["flex_attention_backward"]
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 2, 64, 128, 64), (1, 1, 1, 1, 70, 16), (1, 2, 1, 70, 1, 24),
+                                   (1, 6, 2, 33, 65, 40)])
+def test_shapes(shape: tuple[int, int, int, int, int, int]) -> None:
+    compare_passes(case(Mod(mask=window), shape, value_size=44), run)
+
+
+@pytest.mark.parametrize("block", [(16, 48), (128, 64)])
+def test_blocks(block: tuple[int, int]) -> None:
+    compare_passes(case(MODS["soft cap"](), SMALL, block, shared=True, separate=block[0] == 16), run)
+
+
+def test_one_block_for_all() -> None:
+    compare_passes(case(MODS["causal"](), SMALL, (1 << 30, 1 << 30), separate=False, shared=True, dynamic=True), run)
+
+
+@pytest.mark.parametrize("simd", ["auto", "avx2", "scalar"])
+def test_sizes_that_change(simd: str) -> None:
+    with config.patch(simd=simd):
+        compare_passes(case(MODS["document"](), SMALL, dynamic=True), run)
+
+
+def test_operands_that_lie_otherwise() -> None:
+    given = case(MODS["causal"](), SMALL)
+    given.query = torch.randn(2, 150, 4, 32).transpose(1, 2)
+    given.key, given.value = torch.randn(2, 170, 2, 96)[..., :64].transpose(1, 2).split(32, -1)
+    compare_passes(given, run)
+
+
+def test_an_index_out_of_range_is_an_error() -> None:
+    for size in (169, 170):
+        given = case(Mod(per_key, (torch.randn(2, 170), torch.tensor(0.5))), SMALL)
+        given.mod = Mod(per_key, (torch.randn(2, size), torch.tensor(0.5)))
+        given.forward = given.mod.forward(0.2, (64, 64))
+        if size == 170:
+            run(given.graph(), given.inputs)
+            continue
+        with pytest.raises(IndexError):
+            graph = given.graph()
+            run(graph, given.inputs)
+
+
+def test_captures_that_need_no_gradient() -> None:
+    given = case(Mod(alibi, (torch.rand(4),), window, pull=lambda score, b, h, q, k, grad, slopes: grad), SMALL)
+    compare_passes(given, run)
