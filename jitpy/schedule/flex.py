@@ -24,6 +24,10 @@ from .values import IndexTuple, Part, Pointwise, Stored, Trace, Value, View, bas
 
 #: Queries or keys that a kernel has at least at a time.
 _TILE = 16
+#: Queries so few that programs share their keys, and rows that a program then has: of all heads that share keys.
+_FEW, _MOST_ROWS = 16, 128
+#: Programs that keep a GPU busy, keys that are worth one, and parts of a row of keys at most.
+_PROGRAMS, _LEAST_KEYS, _MOST_PARTS = 264, 128, 64
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -81,6 +85,7 @@ class Attention:
     masked, full    the lists of blocks that need the mask, and of those that do not: by rows of queries in a forward
                     pass; `turned_` by rows of keys
     results         by name: out, lse, top; query, key, value; and a number for each capture's gradient
+    parts           how many programs share the keys of a query; `part_` results are what these find
     """
 
     target: FlexAttention
@@ -98,6 +103,7 @@ class Attention:
     gradients: Gradients | None = None
     results: dict[str, Part] = field(default_factory=dict)
     operands: list[Value] = field(default_factory=list)
+    parts: int = 1
 
     @property
     def changes_score(self) -> bool:
@@ -121,7 +127,7 @@ class Attention:
 
     def writes(self, members: Sequence[Value]) -> list[Value]:
         """The results that somebody reads."""
-        return [part for part in self.results.values() if part in members]
+        return [part for name, part in self.results.items() if part in members or name.startswith("part_")]
 
     def list_operands(self) -> None:
         """Fill `operands`."""
@@ -300,8 +306,26 @@ def _forward(low: Lowering, node: Node, query: Value, key: Value, value: Value, 
     found, _ = _attention(low, target, query, key, value, blocks, captures)
     found.list_operands()
     rows = query.shape[:3]
+    found.parts = _parts(low, found)
+    if found.parts > 1:
+        for name, last in (("part_out", value.shape[3:]), ("part_lse", ()), ("part_top", ())):
+            low.tag(found.part(name, (found.parts, *rows, *last), FLOAT), name)
     return tuple(low.tag(found.part(name, shape, dtype), name) for name, shape, dtype in (
         ("out", (*rows, value.shape[3]), query.dtype), ("lse", rows, FLOAT), ("top", rows, FLOAT)))
+
+
+def _parts(low: Lowering, attention: Attention) -> int:
+    """How many programs share the keys of few queries, such as those of one token: a power of two."""
+    batch, heads, queries, _ = attention.query.shape
+    shared, lists = attention.key.shape[1], attention.masked.count.shape
+    if low.scatters == "ordered" or type(queries) is not int or queries > _FEW or not same(queries, low.hint(queries)):
+        return 1
+    if attention.group * queries > _MOST_ROWS or attention.group > 1 and not same(lists[1], 1):
+        return 1
+    keys = low.hint(attention.key.shape[2])
+    wanted = _PROGRAMS // max(1, low.hint(batch) * int(shared))
+    most = min(wanted, keys // _LEAST_KEYS, _MOST_PARTS)
+    return 1 << most.bit_length() - 1 if most > 1 else 1
 
 
 @lowering(BACKWARD)

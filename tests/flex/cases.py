@@ -241,6 +241,10 @@ def per_key_pull(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor, grad
     return grad * factor, grad, b, k, grad * score
 
 
+def bias_of_keys(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+    return score + at(table, [h, k])
+
+
 def nothing_for_some(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """Rows that see nothing, in blocks that are listed and in those that are not."""
     return (q >= k) & (q % 7 != 3) & (q < 100)

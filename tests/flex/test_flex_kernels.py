@@ -22,8 +22,11 @@ from tests.flex.cases import (
     Tensor,
     alibi,
     alibi_pull,
+    at,
+    bias_of_keys,
     case,
     causal,
+    compare,
     compare_passes,
     per_key,
     relative,
@@ -123,6 +126,22 @@ def test_launch_parameters_of_the_program() -> None:
     (step,) = (step for step in plan_graph(given.graph()).steps if isinstance(step, LaunchStep))
     assert (step.kernel.num_warps, step.kernel.num_stages) == (2, 1)
     assert "tl.arange(0, 32)[:, None]" in step.kernel.source
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 2, 1, 500, 24), (1, 4, 4, 3, 300, 32), (1, 8, 2, 5, 600, 16)])
+@pytest.mark.parametrize("name", ["relative bias", "document"])
+def test_few_queries(name: str, shape: tuple[int, int, int, int, int, int]) -> None:
+    """Programs share the keys, and have all heads that share them."""
+    mod = Mod(bias_of_keys, (torch.randn(8, 600),), window) if name == "relative bias" else Mod(
+        mask=lambda b, h, q, k, ids: at(ids, [k % 200]) != q, mask_captures=(torch.arange(200) // 60,))
+    given = case(mod, shape, shared=True)
+    plan = plan_graph(given.graph())
+    assert len([step for step in plan.steps if isinstance(step, LaunchStep)]) == 2
+    found = run(given.graph(), given.inputs)
+    tensors = (given.query, given.key, given.value)
+    eager, exact = (given.forward(*(one.to(dtype) for one in tensors), given.blocks, mod.captures)
+                    for dtype in (torch.float32, torch.float64))
+    compare(found, eager, exact)
 
 
 @pytest.mark.parametrize("size", [64, 128])

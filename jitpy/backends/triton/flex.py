@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -57,6 +57,14 @@ def forward_blocks(attention: Attention) -> Blocks:
     else:
         found = Blocks(64, 32, 4, 2)
     return _fitted(attention, found, "fwd_", "BLOCK_M", "BLOCK_N")
+
+
+def shared_blocks(attention: Attention) -> Blocks:
+    """Those where programs share the keys of few queries."""
+    narrow = 32 if attention.query.value.dtype is torch.float32 or _head(attention) > 128 else 64
+    found = _fitted(attention, Blocks(16, narrow, 4, 3), "fwd_", "", "BLOCK_N")
+    rows = attention.group * int(attention.query.shape[2])
+    return replace(found, queries=max(16, power_of_two(rows)))
 
 
 def query_blocks(attention: Attention) -> Blocks:
@@ -112,6 +120,8 @@ def print_flex(kernel: Kernel) -> Program:
     attention = kernel.attention
     assert attention is not None
     results, written = attention.results, set(kernel.writes)
+    if attention.parts > 1:
+        return Program([_Shared(kernel, shared_blocks(attention)).text(), _Joined(kernel, Blocks(16, 16, 4, 1)).text()])
     if attention.gradients is None:
         return Program([_Forward(kernel, forward_blocks(attention)).text()])
     launches = [_cleared(kernel, part) for name, part in results.items() if name.isdigit() and part in written]
@@ -263,15 +273,14 @@ class _Pass(Emitter):
 
     def walk(self, lists: BlockLists, masked: bool, comment: str) -> None:
         """The loop over the blocks that a row of the mask lists."""
-        per_row = self.own_sparse // self.own.block
-        row = "row" if per_row == 1 else f"row // {per_row}"
+        row, head = self.list_row(), self.list_head
         count, indices = lists.count, lists.indices
         outside = dict(self.names)
         self.add(f"# {comment}")
         listed, steps, block = self.fresh("listed_at"), self.fresh("step_count"), self.fresh("next_block")
-        at = f"{self.base(indices, 'h')}{self.at(indices, 2, closed(row))}"
+        at = f"{self.base(indices, head)}{self.at(indices, 2, closed(row))}"
         self.add(f"{listed} = {at}")
-        self.add(f"{steps} = tl.load({self.base(count, 'h')}{self.at(count, 2, closed(row))}).to(tl.int32)")
+        self.add(f"{steps} = tl.load({self.base(count, head)}{self.at(count, 2, closed(row))}).to(tl.int32)")
         per_block = self.sparse // self.walked.block
         most = self.walked.count
         if self.whole or per_block > 1:
@@ -279,8 +288,10 @@ class _Pass(Emitter):
             self.add(f"{steps} = ({steps} * {each}).to(tl.int32)")
         stride = self.at(indices, 3, "@")
         last = self.size(indices.shape[3] - 1)
-        self.add(f"{block} = tl.load({listed}).to(tl.int32)")
-        with self.block(f"for step in range(0, {steps}):"):
+        first, end = self.own_steps(steps)
+        begin = "" if first == "0" else stride.replace("@", f"tl.minimum({first} // {per_block}, {last})")
+        self.add(f"{block} = tl.load({listed}{begin}).to(tl.int32)")
+        with self.block(f"for step in range({first}, {end}):"):
             if self.whole:
                 self.add(f"start = step * {self.walked.block}")
             else:
@@ -295,6 +306,18 @@ class _Pass(Emitter):
                 self.add(f"{name}_in = {name} < {self.size(self.walked.size)}")
             self.step(masked)
         self.names = outside
+
+    #: the head whose lists of blocks a program walks
+    list_head = "h"
+
+    def list_row(self) -> str:
+        """The row of the lists."""
+        per_row = self.own_sparse // self.own.block
+        return "row" if per_row == 1 else f"row // {per_row}"
+
+    def own_steps(self, steps: str) -> tuple[str, str]:
+        """Between which steps a program walks."""
+        return "0", steps
 
     def step(self, masked: bool) -> None:
         """Print what is done for one block of each side."""
@@ -399,13 +422,7 @@ class _Forward(_Pass):
         self.shared()
         self.tile_at("queries_at", attention.query, "h", self.q)
         self.tile_load("queries", "queries_at", attention.query, self.q, f"row * {self.q.block}")
-        self.tile_at("keys_at", attention.key, "shared", self.k)
-        self.tile_at("values_at", attention.value, "shared", self.k)
-        self.add(f'top = tl.full([{self.q.block}, 1], float("-inf"), tl.float32)')
-        self.add(f"total = tl.full([{self.q.block}, 1], 0.0, tl.float32)")
-        self.add(f"acc = tl.full([{self.q.block}, {_width(attention.value)}], 0.0, tl.float32)")
-        self.ahead(attention.roots(), {*self.k.axes})
-        self.both()
+        self.loops()
         written = self.kernel.writes
         if results["out"] in written:
             self.add("acc = acc / tl.where(total == 0.0, 1.0, total)")
@@ -415,6 +432,17 @@ class _Forward(_Pass):
         if results["top"] in written:
             self.store_row(results["top"], f"top * {math.log(2)!r}")
         return self.finish((prod((self.q.count, *attention.query.shape[:2])),))
+
+    def loops(self) -> None:
+        """Walk all keys."""
+        attention = self.attention
+        self.tile_at("keys_at", attention.key, "shared", self.k)
+        self.tile_at("values_at", attention.value, "shared", self.k)
+        self.add(f'top = tl.full([{self.q.block}, 1], float("-inf"), tl.float32)')
+        self.add(f"total = tl.full([{self.q.block}, 1], 0.0, tl.float32)")
+        self.add(f"acc = tl.full([{self.q.block}, {_width(attention.value)}], 0.0, tl.float32)")
+        self.ahead(attention.roots(), {*self.k.axes})
+        self.both()
 
     def shared(self) -> None:
         group = self.attention.group
@@ -433,6 +461,104 @@ class _Forward(_Pass):
         self.tile_load("values", "values_at", attention.value, self.k, "start")
         self.add(f"acc = tl.dot(weights.to({TYPES[self.dtype]}), values, acc{self.exact})")
         self.add("top = grown")
+
+
+class _Shared(_Forward):
+    """What one of the programs finds that share the keys of few queries: it has those of all heads that share keys."""
+
+    suffix = "_part"
+    list_head = "shared"
+
+    def __init__(self, kernel: Kernel, blocks: Blocks) -> None:
+        super().__init__(kernel, blocks)
+        self.tile_of[self.attention.axes[1]] = self.q
+
+    def list_row(self) -> str:
+        return "0"
+
+    def own_steps(self, steps: str) -> tuple[str, str]:
+        first, end = self.fresh("first_step"), self.fresh("end_step")
+        parts = self.attention.parts
+        self.add(f"{first} = {steps} * part // {parts}")
+        self.add(f"{end} = {steps} * (part + 1) // {parts}")
+        return first, end
+
+    def text(self) -> KernelText:
+        attention, results = self.attention, self.attention.results
+        query, group, parts = attention.query, attention.group, attention.parts
+        count, shared, block = int(query.shape[2]), int(attention.key.shape[1]), self.q.block
+        self.add("pid = tl.program_id(0)")
+        self.add(f"part = pid % {parts}")
+        self.add(f"shared = pid // {parts} % {shared}")
+        self.add(f"b = pid // {parts * shared}")
+        self.add(f"row = tl.arange(0, {block})[:, None]")
+        self.add(f"q = row % {count}")
+        self.add(f"h = shared * {group} + row // {count}")
+        self.q.open = group * count != block
+        if self.q.open:
+            self.add(f"q_in = row < {group * count}")
+        mask = self.inside_rows(query)
+        at = f"{self.base(query, 'h')}{self.at(query, 2, 'q')}{self.at(query, 3, _columns(query))}"
+        self.add(f"queries = tl.load({at}{f'{mask}, other=0.0' if mask else ''})")
+        self.loops()
+        self.add("acc = acc / tl.where(total == 0.0, 1.0, total)")
+        part = results["part_out"]
+        rows = f"((part * {self.size(query.shape[0])} + b) * {query.shape[1]} + h).to(tl.int64) * {count} + q"
+        self.add(f"place = {rows}")
+        at = f"{self.parameters[part]} + place * {part.shape[4]} + {_columns(attention.value)}"
+        self.add(f"tl.store({at}, acc{self.inside_rows(attention.value)})")
+        mask = ", mask=q_in" if self.q.open else ""
+        self.add(f"tl.store({self.parameters[results['part_lse']]} + place, top + tl.log2(total){mask})")
+        self.add(f"tl.store({self.parameters[results['part_top']]} + place, top{mask})")
+        return self.finish((prod((query.shape[0], shared, parts)),), self.suffix)
+
+
+    def inside_rows(self, operand: Operand) -> str:
+        """The mask of a program's rows, as an argument."""
+        masks = ["q_in"] if self.q.open else []
+        masks += [f"({_columns(operand)} < {operand.shape[3]})"] if _width(operand) != operand.shape[3] else []
+        return f", mask={' & '.join(masks)}" if masks else ""
+
+
+class _Joined(_Pass):
+    """The results from those of all parts: a program for each query."""
+
+    suffix = "_joined"
+
+    def text(self) -> KernelText:
+        attention, results = self.attention, self.attention.results
+        query, parts = attention.query, attention.parts
+        out, written = results["out"], self.kernel.writes
+        rows = prod(query.shape[:3])
+        self.add("pid = tl.program_id(0).to(tl.int64)")
+        for name, text in (("q", f"pid % {query.shape[2]}"), ("h", f"pid // {query.shape[2]} % {query.shape[1]}"),
+                           ("b", f"pid // {query.shape[2] * query.shape[1]}")):
+            self.add(f"{name} = {text}")
+        self.q.open = False
+        self.add(f"place = tl.arange(0, {parts})[:, None] * {self.size(rows)} + pid")
+        columns = _columns(attention.value)
+        mask = f", mask={columns} < {out.shape[3]}" if _width(attention.value) != out.shape[3] else ""
+        self.add(f"lse = tl.load({self.parameters[results['part_lse']]} + place)")
+        self.add("top = tl.reduce(lse, 0, combine_max, keep_dims=True)")
+        self.add('safe = tl.where(top == float("-inf"), 0.0, top)')
+        self.add("weights = tl.exp2(lse - safe)")
+        self.add("total = tl.reduce(weights, 0, combine_sum, keep_dims=True)")
+        at = f"{self.parameters[results['part_out']]} + place * {out.shape[3]} + {columns}"
+        self.add(f"acc = tl.load({at}{f'{mask}, other=0.0' if mask else ''})")
+        self.add("acc = tl.reduce(acc * weights, 0, combine_sum, keep_dims=True) / tl.where(total == 0.0, 1.0, total)")
+        one = "tl.full([1, 1], 0, tl.int32)"
+        if out in written:
+            own = Operand(out, out.shape, out.stride, 0)
+            at = f"{self.base(own, 'h')}{self.at(own, 2, 'q')}{self.at(own, 3, columns)}"
+            self.add(f"tl.store({at}, acc.to({TYPES[out.dtype]}){mask})")
+        self.add(f"q = q + {one}")
+        if results["lse"] in written:
+            self.store_row(results["lse"], f"(top + tl.log2(total)) * {math.log(2)!r}")
+        if results["top"] in written:
+            self.add(f"grown = tl.load({self.parameters[results['part_top']]} + place)")
+            self.add("grown = tl.reduce(grown, 0, combine_max, keep_dims=True)")
+            self.store_row(results["top"], f"grown * {math.log(2)!r}")
+        return self.finish((rows,), self.suffix)
 
 
 class _Gradient(_Pass):
