@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from ..values import (
     SuperValue,
     TextValue,
     TupleValue,
+    Value,
     WrapperValue,
 )
 from ..values.function_block import FunctionBlockValue
@@ -50,8 +51,7 @@ def _list(emitter: Emitter, value: ListValue) -> None:
         emitter.call(list.__new__, lambda: emitter.const_object(value.cls))
     emitter.remember(value)
     if value.items:
-        emitter.call(list.extend, lambda: emitter.load(value), lambda: emitter.load_list(value.items))
-        emitter.emit("POP_TOP")
+        emitter.run(list.extend, value, lambda: emitter.load_list(value.items))
     emitter.fill_attrs(value)
 
 
@@ -118,8 +118,7 @@ def _set(emitter: Emitter, value: SetValue) -> None:
         if base is set:
             emitter.emit("COPY", 1)
             name = emitter.store_temp()
-            emitter.call(set.update, lambda: emitter.emit("LOAD_FAST", name), items)
-            emitter.emit("POP_TOP")
+            emitter.run(set.update, lambda: emitter.emit("LOAD_FAST", name), items)
     emitter.remember(value)
     emitter.fill_attrs(value)
 
@@ -129,40 +128,33 @@ def _object(emitter: Emitter, value: ObjectValue) -> None:
     if value.cls in ORIGINALS:
         raise unreconstructable(value, value.born)
     base = types.SimpleNamespace if issubclass(value.cls, types.SimpleNamespace) else object
-    emitter.call(base.__new__, lambda: emitter.const_object(value.cls))
-    emitter.remember(value)
+    emitter.make(value, base.__new__, lambda: emitter.const_object(value.cls))
     emitter.fill_attrs(value)
 
 
 @builds(BoxedValue)
 def _boxed(emitter: Emitter, value: BoxedValue) -> None:
-    emitter.call(value.base.__new__, lambda: emitter.const_object(value.cls), lambda: emitter.load(value.plain))
-    emitter.remember(value)
+    emitter.make(value, value.base.__new__, lambda: emitter.const_object(value.cls), value.plain)
     emitter.fill_attrs(value)
 
 
 @builds(ModelledValue)
 def _modelled(emitter: Emitter, value: ModelledValue) -> None:
-    fill = getattr(value.body, "fill", None)
-    if fill is None:
-        emitter.call(lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls),
-                     *_hidden(emitter, value))
-        emitter.remember(value)
-    else:
-        emitter.call(lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls))
-        emitter.remember(value)
+    is_filled = hasattr(value.body, "fill")
+    emitter.make(value, lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls),
+                 *(() if is_filled else _hidden(value)))
+    if is_filled:
         fill_modelled(emitter, value)
     emitter.fill_attrs(value)
 
 
 def fill_modelled(emitter: Emitter, value: ModelledValue) -> None:
     """Fill an object that exists with what tracing knows of its hidden state."""
-    emitter.call(lambda: emitter.const(value.body.fill), later(emitter.load, value), *_hidden(emitter, value))
-    emitter.emit("POP_TOP")
+    emitter.run(lambda: emitter.const(value.body.fill), value, *_hidden(value))
 
 
-def _hidden(emitter: Emitter, value: ModelledValue) -> list[Callable[[], None]]:
-    return [later(emitter.load, value.hidden[name]) for name in value.body.state]
+def _hidden(value: ModelledValue) -> list[Value]:
+    return [value.hidden[name] for name in value.body.state]
 
 
 @builds(FunctionValue)
@@ -184,38 +176,27 @@ def _function(emitter: Emitter, value: FunctionValue) -> None:
         else:
             emitter.emit("LOAD_CONST", None)
 
-    emitter.call(types.FunctionType, lambda: emitter.const(value.code), lambda: emitter.const(value.globals),
+    emitter.make(value, types.FunctionType, lambda: emitter.const(value.code), lambda: emitter.const(value.globals),
                  lambda: emitter.const(value.name), defaults, closure)
-    emitter.remember(value)
     if value.kwdefaults:
         def build() -> None:
-            for key, item in value.kwdefaults.items():  # type: ignore[union-attr]
+            for key, item in value.kwdefaults.items():
                 emitter.const(key)
                 emitter.load(item)
-            emitter.emit("BUILD_MAP", len(value.kwdefaults))  # type: ignore[arg-type]
+            emitter.emit("BUILD_MAP", len(value.kwdefaults))
 
-        build()
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "__kwdefaults__")
+        emitter.set_attribute(value, "__kwdefaults__", build)
     if value.qualname != value.code.co_qualname:
-        emitter.const(value.qualname)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "__qualname__")
+        emitter.set_attribute(value, "__qualname__", later(emitter.const, value.qualname))
     if value.module is not None and value.module != value.globals.get("__name__"):
-        emitter.const(value.module)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "__module__")
+        emitter.set_attribute(value, "__module__", later(emitter.const, value.module))
     if value.doc is not None:
-        emitter.load(value.doc)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "__doc__")
+        emitter.set_attribute(value, "__doc__", value.doc)
     if value.annotations is not None:
         _annotations(emitter, value)
     if value.attrs is not None and value.attrs.source is None:
         for key, item in emitter.context.dict_items(value.attrs):
-            emitter.load(item)
-            emitter.load(value)
-            emitter.emit("STORE_ATTR", key)
+            emitter.set_attribute(value, key, item)
 
 
 def _annotations(emitter: Emitter, value: FunctionValue) -> None:
@@ -234,24 +215,21 @@ def _annotations(emitter: Emitter, value: FunctionValue) -> None:
 
 @builds(CellValue)
 def _cell(emitter: Emitter, value: CellValue) -> None:
-    emitter.call(types.CellType)
-    emitter.remember(value)
+    emitter.make(value, types.CellType)
     if value.held is not None:
-        emitter.load(value.held)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "cell_contents")
+        emitter.set_attribute(value, "cell_contents", value.held)
 
 
 @builds(MethodValue)
 def _method(emitter: Emitter, value: MethodValue) -> None:
-    emitter.call(types.MethodType, lambda: emitter.load(value.func), lambda: emitter.load(value.self))
+    emitter.call(types.MethodType, value.func, value.self)
 
 
 @builds(BuiltinMethodValue)
 def _builtin_method(emitter: Emitter, value: BuiltinMethodValue) -> None:
     # the owner is passed because CPython 3.11 does not check for its absence
     owner = value.self.cls
-    emitter.call(value.descriptor.__get__, lambda: emitter.load(value.self), lambda: emitter.const_object(owner))
+    emitter.call(value.descriptor.__get__, value.self, lambda: emitter.const_object(owner))
 
 
 @builds(TextValue)
@@ -260,28 +238,27 @@ def _text(emitter: Emitter, value: TextValue) -> None:
         emitter.load_source(value.source)
         return
     function = value.function
-    emitter.call(lambda: emitter.const(function), *(later(emitter.load, arg) for arg in value.args))
-    emitter.remember(value)
+    emitter.make(value, lambda: emitter.const(function), *value.args)
 
 
 @builds(SuperValue)
 def _super(emitter: Emitter, value: SuperValue) -> None:
-    emitter.call(super, lambda: emitter.const_object(value.start), lambda: emitter.load(value.obj))
+    emitter.call(super, lambda: emitter.const_object(value.start), value.obj)
 
 
 @builds(SliceValue)
 def _slice(emitter: Emitter, value: SliceValue) -> None:
-    emitter.call(slice, *(later(emitter.load, v) for v in (value.start, value.stop, value.step)))
+    emitter.call(slice, *value.children())
 
 
 @builds(RangeValue)
 def _range(emitter: Emitter, value: RangeValue) -> None:
-    emitter.call(range, *(later(emitter.load, v) for v in (value.start, value.stop, value.step)))
+    emitter.call(range, *value.children())
 
 
 @builds(DictViewValue)
 def _view(emitter: Emitter, value: DictViewValue) -> None:
-    emitter.call(getattr(value.of.base, value.kind), lambda: emitter.load(value.of))
+    emitter.call(getattr(value.of.base, value.kind), value.of)
 
 
 def _is_leaf(value: Any) -> bool:

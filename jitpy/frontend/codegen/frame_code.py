@@ -119,8 +119,9 @@ class Emitter:
         self.emit("STORE_FAST", name)
         return name
 
-    def call(self, function: Any, *loads: Callable[[], None]) -> None:
-        """Push `function(*args)`; each of `loads` pushes one argument. `function` is an object or a loader."""
+    def call(self, function: Any, *loads: Any) -> None:
+        """Push `function(*args)`; each of `loads` is a Value, or pushes one argument. `function` is an object or a
+        loader."""
         push = function if getattr(function, "__name__", "") == "<lambda>" else (lambda: self.const(function))
         if _PY313:
             push()
@@ -129,8 +130,31 @@ class Emitter:
             self.emit("PUSH_NULL")
             push()
         for load in loads:
-            load()
+            self._push(load)
         self.finish_call(len(loads))
+
+    def _push(self, load: Any) -> None:
+        """Push a Value, or what a loader pushes."""
+        if callable(load):
+            load()
+        else:
+            self.load(load)
+
+    def run(self, function: Any, *loads: Any) -> None:
+        """`call` whose result nobody wants."""
+        self.call(function, *loads)
+        self.emit("POP_TOP")
+
+    def make(self, value: Value, function: Any, *loads: Any) -> None:
+        """`call` whose result is the object that `value` stands for."""
+        self.call(function, *loads)
+        self.remember(value)
+
+    def set_attribute(self, target: Value, name: str, new: Any) -> None:
+        """`target.name = new`, with `new` a Value or a loader."""
+        self._push(new)
+        self.load(target)
+        self.emit("STORE_ATTR", name)
 
     def finish_call(self, count: int) -> None:
         if _PY311:
@@ -358,21 +382,17 @@ class Emitter:
                   later(self.const, value.traced.spec.requires_grad))
         self.remember(value)
         if value.grad is not None and value.grad.literal is not None:
-            self.load(value.grad)
-            self.load(value)
-            self.emit("STORE_ATTR", "grad")
+            self.set_attribute(value, "grad", value.grad)
         self.fill_attrs(value)
 
     def _retain_gradient(self, value: TensorValue) -> None:
         """A result that was told to retain its gradient, and may have got one."""
         assert value.grad is not None
-        self.call(retain_gradient, later(self.load, value), later(self.load, value.grad))
-        self.emit("POP_TOP")
+        self.run(retain_gradient, value, value.grad)
 
     def _forget_history(self, value: TensorValue) -> None:
         """A view that is older than the history of what it shows: nobody has asked for its own yet."""
-        self.call(forget_history, later(self.load, value))
-        self.emit("POP_TOP")
+        self.run(forget_history, value)
 
     def set_item(self, target: Value, setter: Any, key: Value, item: Value) -> None:
         """`target[key] = item`, by a class's own `__setitem__` where one is given."""
@@ -382,8 +402,7 @@ class Emitter:
             self.load(key)
             self.emit("STORE_SUBSCR")
         else:
-            self.call(setter, later(self.load, target), later(self.load, key), later(self.load, item))
-            self.emit("POP_TOP")
+            self.run(setter, target, key, item)
 
     def fill_attrs(self, value: ObjectValue | TensorValue) -> None:
         """Give a new instance its attributes; the instance stays on the stack."""
@@ -399,8 +418,7 @@ class Emitter:
                     self.emit("STORE_SUBSCR")
         for descriptor, item in (value.slots or {}).items():
             if not isinstance(item, Missing):
-                self.call(descriptor.__set__, later(self.load, value), later(self.load, item))
-                self.emit("POP_TOP")
+                self.run(descriptor.__set__, value, item)
 
     def _is_stored_plainly(self, cls: type, name: Any) -> bool:
         """Whether storing an attribute writes to the `__dict__`. It is quicker than a write there, and so are all
@@ -413,7 +431,7 @@ class Emitter:
     def load_dict_of(self, value: Value) -> None:
         """Push the `__dict__` of an instance."""
         if isinstance(value.cls.__getattribute__, types.FunctionType):
-            self.call(own_dict, later(self.load, value))
+            self.call(own_dict, value)
         else:
             self.load(value)
             self.load_attr("__dict__")

@@ -172,8 +172,7 @@ class FrameCodegen:
         emitter.out = prologue
         self._write_front_calls(emitter, may_fail)
         if finished.connected:  # in front of what the graph writes: that came later
-            emitter.call(bring_up_to_date, *(_loader(emitter, node) for node in finished.connected))
-            emitter.emit("POP_TOP")
+            emitter.run(bring_up_to_date, *(_loader(emitter, node) for node in finished.connected))
         emitter.out = emitter.body
         if any(call.late for call in self.interp.front_calls):
             graph.nodes[:] = [node for node in graph.nodes if not reads_late(node)]
@@ -324,8 +323,7 @@ class FrameCodegen:
         emitter.emit("POP_TOP")
         self.plain = all_positional(self.code)
         if self._generators():
-            emitter.call(put_back, lambda: emitter.emit("LOAD_FAST", _STATES))
-            emitter.emit("POP_TOP")
+            emitter.run(put_back, lambda: emitter.emit("LOAD_FAST", _STATES))
         constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.context.root_globals)]
         emitter.call(run_plainly, *constants, *self._own_values(emitter))
         emitter.emit("RETURN_VALUE")
@@ -364,16 +362,14 @@ class FrameCodegen:
 
     def _write_calls(self, emitter: Emitter, calls: list[Any]) -> None:
         for function, args, kwargs in calls:
-            emitter.call(_call_host, lambda f=function: emitter.const(f),
-                         lambda a=args: emitter.emit("BUILD_TUPLE", emitter.load_many(a)),
-                         lambda k=kwargs: _load_keywords(emitter, k))
-            emitter.emit("POP_TOP")
+            emitter.run(_call_host, lambda f=function: emitter.const(f),
+                        lambda a=args: emitter.emit("BUILD_TUPLE", emitter.load_many(a)),
+                        lambda k=kwargs: _load_keywords(emitter, k))
 
     def _write_state(self, emitter: Emitter, name: str, value: Any) -> None:
         from ..capture.torch_state import apply_change
 
-        emitter.call(apply_change, lambda: emitter.const(name), lambda: emitter.const(value))
-        emitter.emit("POP_TOP")
+        emitter.run(apply_change, lambda: emitter.const(name), lambda: emitter.const(value))
 
     # -- breaking -------------------------------------------------------------------------------------------
 
@@ -659,8 +655,7 @@ class FrameCodegen:
         if covered:
             emitter.out.append(failed)
             exc = emitter.store_temp()
-            emitter.call(_forget_frame, lambda: emitter.emit("LOAD_FAST", exc))
-            emitter.emit("POP_TOP")
+            emitter.run(_forget_frame, lambda: emitter.emit("LOAD_FAST", exc))
             self._write_resume(emitter, frames, names, list(frame.stack), _call_start(frame, ins.index), captured=True,
                                raises=exc)
 

@@ -44,8 +44,7 @@ def build_generator(emitter: Emitter, value: GeneratorValue) -> None:
     if value.running or is_polyfill(value.func.code) and not value.is_hidden:
         raise unreconstructable(value, value.born)
     if frame is None:
-        emitter.call(_finished, lambda: emitter.load(value.func), lambda: emitter.const(n_params(value.func.code)))
-        emitter.remember(value)
+        emitter.make(value, _finished, value.func, lambda: emitter.const(n_params(value.func.code)))
     elif not value.started:
         _call_function(emitter, value, frame)
     else:
@@ -57,8 +56,7 @@ def _call_function(emitter: Emitter, value: GeneratorValue, frame: Frame) -> Non
     if names is None:
         emitter.load(value)
         return
-    emitter.call(_started, lambda: emitter.emit("LOAD_FAST", names[0]), lambda: emitter.load_tuple(names[1:]))
-    emitter.remember(value)
+    emitter.make(value, _started, lambda: emitter.emit("LOAD_FAST", names[0]), lambda: emitter.load_tuple(names[1:]))
 
 
 def _resume(emitter: Emitter, value: GeneratorValue, frame: Frame) -> None:
@@ -85,10 +83,9 @@ def _resume(emitter: Emitter, value: GeneratorValue, frame: Frame) -> None:
         emitter.load(value)
         return
     value.func.settle()  # its names are those of the generator
-    emitter.call(suspended, lambda: emitter.const(code), lambda: emitter.const(space),
+    emitter.make(value, suspended, lambda: emitter.const(code), lambda: emitter.const(space),
                  lambda: emitter.const((value.func.name, value.func.qualname)),
                  lambda: emitter.load_tuple(names[: len(cells)]), lambda: emitter.load_tuple(names[len(cells):]))
-    emitter.remember(value)
 
 
 # -- passed on in parts ---------------------------------------------------------------------------------------

@@ -22,16 +22,14 @@ from .frame_code import Emitter, builds
 
 @builds(ListIterator)
 def _list_iterator(emitter: Emitter, value: ListIterator) -> None:
-    emitter.call(list.__iter__, lambda: emitter.load(value.of))
-    emitter.remember(value)
+    emitter.make(value, list.__iter__, value.of)
     if value.index:
         _advance_at_the_end(emitter, value)
 
 
 @builds(ReverseIterator)
 def _reverse_iterator(emitter: Emitter, value: ReverseIterator) -> None:
-    emitter.call(list.__reversed__ if value.of.base is list else reversed, lambda: emitter.load(value.of))
-    emitter.remember(value)
+    emitter.make(value, list.__reversed__ if value.of.base is list else reversed, value.of)
     _advance_at_the_end(emitter, value)
 
 
@@ -39,12 +37,9 @@ def _advance_at_the_end(emitter: Emitter, value: ListIterator | ReverseIterator)
     """Put an iterator where it was: not beyond the end of its list, so once that has its items."""
 
     def advance() -> None:
-        emitter.call(value.cls.__setstate__, lambda: emitter.load(value),  # type: ignore[attr-defined]
-                     lambda: emitter.const(min(value.index, sys.maxsize)))
-        emitter.emit("POP_TOP")
+        emitter.run(value.cls.__setstate__, value, lambda: emitter.const(min(value.index, sys.maxsize)))
         if isinstance(value, ListIterator) and value.index >= END_OF_LIST:
-            emitter.call(_end, lambda: emitter.load(value))
-            emitter.emit("POP_TOP")
+            emitter.run(_end, value)
 
     emitter.afterwards(advance)
 
@@ -54,10 +49,8 @@ def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
     of = value.of
     if of is not None and (of.is_constant or of.is_boxed or of.source is not None):
         # (a tuple from outside is not read as a whole; a derived one may have an `__iter__` of its own)
-        emitter.call(tuple.__iter__ if of.base is tuple else iter, lambda: emitter.load(of))
-        emitter.remember(value)
-        emitter.call(value.cls.__setstate__, lambda: emitter.load(value), lambda: emitter.const(value.index))
-        emitter.emit("POP_TOP")
+        emitter.make(value, tuple.__iter__ if of.base is tuple else iter, of)
+        emitter.run(value.cls.__setstate__, value, lambda: emitter.const(value.index))
         return
     rest = [emitter.context.force(v) for v in value.items[value.index:]]
     numbers = [v.value for v in rest if type(v.literal) is int]
@@ -88,7 +81,7 @@ def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
                                                        backwards))
         return
     else:
-        emitter.call(iterator_of_size, lambda: emitter.load(value.of), kind, index, backwards,
+        emitter.call(iterator_of_size, value.of, kind, index, backwards,
                      lambda: emitter.const(len(value.keys)))
     emitter.remember(value)
 
@@ -96,7 +89,7 @@ def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
 def _iterator(emitter: Emitter, value: Value) -> Callable[[], None]:
     """Pushes an iterator for a C function that calls `iter` on it: code of the program's has answered that before."""
     if value.is_instance:
-        return lambda: emitter.call(_Given, lambda: emitter.load(value))
+        return lambda: emitter.call(_Given, value)
     return lambda: emitter.load(value)
 
 
@@ -107,26 +100,22 @@ def _rest(emitter: Emitter, value: RestIterator) -> None:
 
 @builds(ZipIterator)
 def _zip(emitter: Emitter, value: ZipIterator) -> None:
-    emitter.call(zip, *(_iterator(emitter, it) for it in value.iterators))
-    emitter.remember(value)
+    emitter.make(value, zip, *(_iterator(emitter, it) for it in value.iterators))
 
 
 @builds(EnumerateIterator)
 def _enumerate(emitter: Emitter, value: EnumerateIterator) -> None:
-    emitter.call(enumerate, _iterator(emitter, value.iterator), lambda: emitter.load(value.count))
-    emitter.remember(value)
+    emitter.make(value, enumerate, _iterator(emitter, value.iterator), value.count)
 
 
 @builds(MapIterator)
 def _map(emitter: Emitter, value: MapIterator) -> None:
-    emitter.call(map, lambda: emitter.load(value.function), *(_iterator(emitter, it) for it in value.iterators))
-    emitter.remember(value)
+    emitter.make(value, map, value.function, *(_iterator(emitter, it) for it in value.iterators))
 
 
 @builds(FilterIterator)
 def _filter(emitter: Emitter, value: FilterIterator) -> None:
-    emitter.call(filter, lambda: emitter.load(value.function), _iterator(emitter, value.iterator))
-    emitter.remember(value)
+    emitter.make(value, filter, value.function, _iterator(emitter, value.iterator))
 
 
 # -- run by compiled code -----------------------------------------------------------------------------------------

@@ -28,8 +28,7 @@ def replay(emitter: Emitter) -> None:
     """Write every change of existing objects back, in the order in which they were first changed: iterators first,
     which have gone on before what they go over was changed."""
     for iterator, steps in itertools.groupby(emitter.context.steps):
-        emitter.call(advance, later(emitter.load, iterator), later(emitter.const, len(list(steps))))
-        emitter.emit("POP_TOP")
+        emitter.run(advance, iterator, later(emitter.const, len(list(steps))))
     for value in emitter.context.dirty:
         if value.source is None:
             continue
@@ -64,17 +63,11 @@ def _replay_cell(emitter: Emitter, value: CellValue) -> None:
 @replays(TensorValue)
 def _replay_tensor(emitter: Emitter, value: TensorValue) -> None:
     if value.data is not None:
-        emitter.load(value.data)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "data")
+        emitter.set_attribute(value, "data", value.data)
     if value.flag is not None:
-        emitter.const(value.flag)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "requires_grad")
+        emitter.set_attribute(value, "requires_grad", later(emitter.const, value.flag))
     if value.grad_assigned and value.grad is not None:
-        emitter.load(value.grad)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "grad")
+        emitter.set_attribute(value, "grad", value.grad)
 
 
 @replays(ObjectValue)
@@ -92,9 +85,8 @@ def _replay_set(emitter: Emitter, value: SetValue) -> None:
 @replays(ListValue)
 def _replay_list(emitter: Emitter, value: ListValue) -> None:
     if value.dirty or value.unread is None and len(value.log) > len(value.items):
-        emitter.call(list.__setitem__, later(emitter.load, value), lambda: emitter.const(slice(None)),
+        emitter.run(list.__setitem__, value, lambda: emitter.const(slice(None)),
                      later(emitter.load_list, value.items))
-        emitter.emit("POP_TOP")
     else:
         _replay_calls(emitter, value, value.log, lambda method: getattr(list, method))
 
@@ -119,8 +111,7 @@ def _replay_calls(emitter: Emitter, target: Value, log: list[Any], method_of: Ca
                 continue
             method, args = ("append", appended) if len(appended) == 1 else ("extend", (list(appended),))
             appended = []
-        emitter.call(method_of(method), later(emitter.load, target), *(later(_load_argument, emitter, a) for a in args))
-        emitter.emit("POP_TOP")
+        emitter.run(method_of(method), target, *(later(_load_argument, emitter, a) for a in args))
 
 
 def _load_argument(emitter: Emitter, arg: Any) -> None:
@@ -149,8 +140,7 @@ def _replay_dict(emitter: Emitter, value: DictValue) -> None:
             emitter.load(key_value)
             emitter.emit("DELETE_SUBSCR")
         else:
-            emitter.call(deleter, later(emitter.load, value), later(emitter.load, key_value))
-            emitter.emit("POP_TOP")
+            emitter.run(deleter, value, key_value)
 
 
 @replays(ClassWrites)
@@ -160,7 +150,7 @@ def _replay_class(emitter: Emitter, value: ClassWrites) -> None:
             emitter.call(type.__delattr__, later(emitter.const_object, value.obj), later(emitter.const, name))
         else:
             emitter.call(type.__setattr__, later(emitter.const_object, value.obj), later(emitter.const, name),
-                         later(emitter.load, item))
+                         item)
         emitter.emit("POP_TOP")
 
 
@@ -169,19 +159,18 @@ def _replay_set_method(emitter: Emitter, value: SetValue, method: str, kind: typ
     if method == "clear":
         loads: list[Callable[[], None]] = []
     elif kind is type(None):
-        loads = [later(emitter.load, items[0])]
+        loads = [items[0]]
     elif kind is list:
         loads = [later(emitter.load_list, items)]
     else:
         loads = [lambda: emitter.call(dict.fromkeys if kind is dict else kind, later(emitter.load_list, items))]
-    emitter.call(getattr(set, method), later(emitter.load, value), *loads)
-    emitter.emit("POP_TOP")
+    emitter.run(getattr(set, method), value, *loads)
 
 
 def _replay_slot(emitter: Emitter, value: ObjectValue, descriptor: Any) -> None:
     new = value.slots[descriptor]  # type: ignore[index]
     if isinstance(new, Missing):
-        emitter.call(descriptor.__delete__, later(emitter.load, value))
+        emitter.call(descriptor.__delete__, value)
     else:
-        emitter.call(descriptor.__set__, later(emitter.load, value), later(emitter.load, new))
+        emitter.call(descriptor.__set__, value, new)
     emitter.emit("POP_TOP")

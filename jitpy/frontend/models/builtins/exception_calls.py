@@ -50,25 +50,16 @@ def exception(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 @builds(ExceptionValue)
 def _build(emitter: Emitter, value: ExceptionValue) -> None:
     later = state_names(value.cls)  # C would make more of the arguments
-    emitter.call(base_in_c(value.cls).__new__, lambda: emitter.const_object(value.cls),
-                 *((lambda a=a: emitter.load(a)) for a in value.args if not later))
-    emitter.remember(value)
+    emitter.make(value, base_in_c(value.cls).__new__, lambda: emitter.const_object(value.cls),
+                 *(() if later else value.args))
     if later:
-        emitter.emit("BUILD_TUPLE", emitter.load_many(value.args))
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "args")
+        emitter.set_attribute(value, "args", lambda: emitter.emit("BUILD_TUPLE", emitter.load_many(value.args)))
     for name, member in value.members.items():
-        emitter.load(member)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", name)
+        emitter.set_attribute(value, name, member)
     for name in ("cause", "context"):
         other = getattr(value, name)
         if other is not None:
-            emitter.load(other)
-            emitter.load(value)
-            emitter.emit("STORE_ATTR", f"__{name}__")
+            emitter.set_attribute(value, f"__{name}__", other)
     if value.suppress_context != (value.cause is not None):  # as whoever wrote `__cause__` left it
-        emitter.const(value.suppress_context)
-        emitter.load(value)
-        emitter.emit("STORE_ATTR", "__suppress_context__")
+        emitter.set_attribute(value, "__suppress_context__", lambda: emitter.const(value.suppress_context))
     emitter.fill_attrs(value)
