@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import operator
 import sys
 
 from .registry import rest_of, substitute
@@ -82,50 +83,32 @@ def _with_carry(total, carry):
 
 @substitute(builtins.max)
 def max(*args, key=None, default=_MISSING):
-    if len(args) == 0:
-        raise TypeError("max expected at least 1 argument, got 0")
-    if len(args) > 1:
-        if default is not _MISSING:
-            raise TypeError("Cannot specify a default for max() with multiple positional arguments")
-        iterator = iter(args)
-    else:
-        iterator = iter(args[0])
-    best = _MISSING
-    best_key = None
-    for item in rest_of(iterator):
-        item_key = item if key is None else key(item)
-        if best is _MISSING or item_key > best_key:
-            best = item
-            best_key = item_key
-    if best is not _MISSING:
-        return best
-    if default is not _MISSING:
-        return default
-    raise ValueError("max() iterable argument is empty" if _NEW_MESSAGES else "max() arg is an empty sequence")
+    return _best("max", args, key, default, operator.gt)
 
 
 @substitute(builtins.min)
 def min(*args, key=None, default=_MISSING):
+    return _best("min", args, key, default, operator.lt)
+
+
+def _best(name, args, key, default, is_better):
     if len(args) == 0:
-        raise TypeError("min expected at least 1 argument, got 0")
-    if len(args) > 1:
-        if default is not _MISSING:
-            raise TypeError("Cannot specify a default for min() with multiple positional arguments")
-        iterator = iter(args)
-    else:
-        iterator = iter(args[0])
+        raise TypeError(f"{name} expected at least 1 argument, got 0")
+    if len(args) > 1 and default is not _MISSING:
+        raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
+    iterator = iter(args if len(args) > 1 else args[0])
     best = _MISSING
     best_key = None
     for item in rest_of(iterator):
         item_key = item if key is None else key(item)
-        if best is _MISSING or item_key < best_key:
+        if best is _MISSING or is_better(item_key, best_key):
             best = item
             best_key = item_key
     if best is not _MISSING:
         return best
     if default is not _MISSING:
         return default
-    raise ValueError("min() iterable argument is empty" if _NEW_MESSAGES else "min() arg is an empty sequence")
+    raise ValueError(f"{name}() iterable argument is empty" if _NEW_MESSAGES else f"{name}() arg is an empty sequence")
 
 
 @substitute(builtins.callable)

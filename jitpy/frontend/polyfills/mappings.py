@@ -382,9 +382,7 @@ def set_union(self, /, *others):
     return result
 
 
-@substitute(frozenset.union)
-def frozenset_union(self, /, *others):
-    return frozenset(set_union(self, *others))
+substitute(frozenset.union)(lambda self, /, *others: frozenset(set_union(self, *others)))
 
 
 @substitute(set.intersection)
@@ -399,9 +397,7 @@ def set_intersection(self, /, *others):
     return result
 
 
-@substitute(frozenset.intersection)
-def frozenset_intersection(self, /, *others):
-    return frozenset(set_intersection(self, *others))
+substitute(frozenset.intersection)(lambda self, /, *others: frozenset(set_intersection(self, *others)))
 
 
 @substitute(set.difference)
@@ -413,9 +409,7 @@ def set_difference(self, /, *others):
     return result
 
 
-@substitute(frozenset.difference)
-def frozenset_difference(self, /, *others):
-    return frozenset(set_difference(self, *others))
+substitute(frozenset.difference)(lambda self, /, *others: frozenset(set_difference(self, *others)))
 
 
 @substitute(set.symmetric_difference)
@@ -475,29 +469,8 @@ _KEYS = type({}.keys())
 _ITEMS = type({}.items())
 
 
-@substitute(_KEYS.__and__, _ITEMS.__and__)
-def view_and(self, other, /):
-    return set_intersection({*self}, other)
-
-
-@substitute(_KEYS.__or__, _ITEMS.__or__)
-def view_or(self, other, /):
-    return set_union({*self}, other)
-
-
-@substitute(_KEYS.__sub__, _ITEMS.__sub__)
-def view_sub(self, other, /):
-    return set_difference({*self}, other)
-
-
-@substitute(_KEYS.__xor__, _ITEMS.__xor__)
-def view_xor(self, other, /):
-    return set_symmetric_difference({*self}, other)
-
-
-@substitute(_KEYS.isdisjoint, _ITEMS.isdisjoint)
-def view_isdisjoint(self, other, /):
-    for item in other:
-        if item in self:
-            return False
-    return True
+substitute(_KEYS.__and__, _ITEMS.__and__)(lambda self, other, /: set_intersection({*self}, other))
+substitute(_KEYS.__or__, _ITEMS.__or__)(lambda self, other, /: set_union({*self}, other))
+substitute(_KEYS.__sub__, _ITEMS.__sub__)(lambda self, other, /: set_difference({*self}, other))
+substitute(_KEYS.__xor__, _ITEMS.__xor__)(lambda self, other, /: set_symmetric_difference({*self}, other))
+substitute(_KEYS.isdisjoint, _ITEMS.isdisjoint)(lambda self, other, /: set_isdisjoint(self, other))

@@ -6,101 +6,39 @@ import operator
 
 from .registry import substitute
 
-
-@substitute(operator.add)
-def add(a, b, /):
-    return a + b
-
-
-@substitute(operator.sub)
-def sub(a, b, /):
-    return a - b
-
-
-@substitute(operator.mul)
-def mul(a, b, /):
-    return a * b
-
-
-@substitute(operator.matmul)
-def matmul(a, b, /):
-    return a @ b
-
-
-@substitute(operator.truediv)
-def truediv(a, b, /):
-    return a / b
-
-
-@substitute(operator.floordiv)
-def floordiv(a, b, /):
-    return a // b
-
-
-@substitute(operator.mod)
-def mod(a, b, /):
-    return a % b
-
-
-@substitute(operator.pow)
-def pow(a, b, /):
-    return a**b
-
-
-@substitute(operator.and_)
-def and_(a, b, /):
-    return a & b
-
-
-@substitute(operator.or_)
-def or_(a, b, /):
-    return a | b
-
-
-@substitute(operator.xor)
-def xor(a, b, /):
-    return a ^ b
-
-
-@substitute(operator.lshift)
-def lshift(a, b, /):
-    return a << b
-
-
-@substitute(operator.rshift)
-def rshift(a, b, /):
-    return a >> b
-
-
-@substitute(operator.neg)
-def neg(a, /):
-    return -a
-
-
-@substitute(operator.pos)
-def pos(a, /):
-    return +a
-
-
-@substitute(operator.inv)
-@substitute(operator.invert)
-def invert(a, /):
-    return ~a
-
-
-@substitute(operator.not_)
-def not_(a, /):
-    return not a
-
-
-@substitute(operator.truth)
-def truth(a, /):
-    return True if a else False
-
-
-@substitute(operator.abs)
-def absolute(a, /):
-    return abs(a)
+for _function, _body in {
+    operator.add: lambda a, b, /: a + b,
+    operator.sub: lambda a, b, /: a - b,
+    operator.mul: lambda a, b, /: a * b,
+    operator.matmul: lambda a, b, /: a @ b,
+    operator.truediv: lambda a, b, /: a / b,
+    operator.floordiv: lambda a, b, /: a // b,
+    operator.mod: lambda a, b, /: a % b,
+    operator.pow: lambda a, b, /: a**b,
+    operator.and_: lambda a, b, /: a & b,
+    operator.or_: lambda a, b, /: a | b,
+    operator.xor: lambda a, b, /: a ^ b,
+    operator.lshift: lambda a, b, /: a << b,
+    operator.rshift: lambda a, b, /: a >> b,
+    operator.neg: lambda a, /: -a,
+    operator.pos: lambda a, /: +a,
+    operator.inv: lambda a, /: ~a,
+    operator.invert: lambda a, /: ~a,
+    operator.not_: lambda a, /: not a,
+    operator.truth: lambda a, /: True if a else False,
+    operator.abs: lambda a, /: abs(a),
+    operator.eq: lambda a, b, /: a == b,
+    operator.ne: lambda a, b, /: a != b,
+    operator.lt: lambda a, b, /: a < b,
+    operator.le: lambda a, b, /: a <= b,
+    operator.gt: lambda a, b, /: a > b,
+    operator.ge: lambda a, b, /: a >= b,
+    operator.is_: lambda a, b, /: a is b,
+    operator.is_not: lambda a, b, /: a is not b,
+    operator.contains: lambda a, b, /: b in a,
+    operator.getitem: lambda a, b, /: a[b],
+}.items():
+    substitute(_function)(_body)
 
 
 @substitute(operator.index)
@@ -114,56 +52,6 @@ def index(a, /):
     if not isinstance(found, int):
         raise TypeError(f"__index__ returned non-int (type {type(found).__name__})")
     return found
-
-
-@substitute(operator.eq)
-def eq(a, b, /):
-    return a == b
-
-
-@substitute(operator.ne)
-def ne(a, b, /):
-    return a != b
-
-
-@substitute(operator.lt)
-def lt(a, b, /):
-    return a < b
-
-
-@substitute(operator.le)
-def le(a, b, /):
-    return a <= b
-
-
-@substitute(operator.gt)
-def gt(a, b, /):
-    return a > b
-
-
-@substitute(operator.ge)
-def ge(a, b, /):
-    return a >= b
-
-
-@substitute(operator.is_)
-def is_(a, b, /):
-    return a is b
-
-
-@substitute(operator.is_not)
-def is_not(a, b, /):
-    return a is not b
-
-
-@substitute(operator.contains)
-def contains(a, b, /):
-    return b in a
-
-
-@substitute(operator.getitem)
-def getitem(a, b, /):
-    return a[b]
 
 
 @substitute(operator.setitem)

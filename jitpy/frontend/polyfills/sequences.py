@@ -5,6 +5,7 @@ from __future__ import annotations
 import _bisect
 import _heapq
 import builtins
+import operator
 import sys
 
 from .registry import give_up, substitute
@@ -74,112 +75,38 @@ def _first_difference(left, right):
     return shorter
 
 
-@substitute(list.__eq__)
-def list_eq(self, other, /):
-    if not isinstance(other, list):
-        return NotImplemented
-    return _sequence_eq(self, other)
+def _same(self, other, kind):
+    return _sequence_eq(self, other) if isinstance(other, kind) else NotImplemented
 
 
-@substitute(list.__ne__)
-def list_ne(self, other, /):
-    if not isinstance(other, list):
-        return NotImplemented
-    return not _sequence_eq(self, other)
+def _differs(self, other, kind):
+    return not _sequence_eq(self, other) if isinstance(other, kind) else NotImplemented
 
 
-@substitute(list.__lt__)
-def list_lt(self, other, /):
-    if not isinstance(other, list):
+def _ordered(self, other, kind, compare):
+    if not isinstance(other, kind):
         return NotImplemented
     i = _first_difference(self, other)
     if i >= len(self) or i >= len(other):
-        return len(self) < len(other)
-    return self[i] < other[i]
+        return compare(len(self), len(other))
+    return compare(self[i], other[i])
 
 
-@substitute(list.__le__)
-def list_le(self, other, /):
-    if not isinstance(other, list):
-        return NotImplemented
-    i = _first_difference(self, other)
-    if i >= len(self) or i >= len(other):
-        return len(self) <= len(other)
-    return self[i] <= other[i]
-
-
-@substitute(list.__gt__)
-def list_gt(self, other, /):
-    if not isinstance(other, list):
-        return NotImplemented
-    i = _first_difference(self, other)
-    if i >= len(self) or i >= len(other):
-        return len(self) > len(other)
-    return self[i] > other[i]
-
-
-@substitute(list.__ge__)
-def list_ge(self, other, /):
-    if not isinstance(other, list):
-        return NotImplemented
-    i = _first_difference(self, other)
-    if i >= len(self) or i >= len(other):
-        return len(self) >= len(other)
-    return self[i] >= other[i]
-
-
-@substitute(tuple.__eq__)
-def tuple_eq(self, other, /):
-    if not isinstance(other, tuple):
-        return NotImplemented
-    return _sequence_eq(self, other)
-
-
-@substitute(tuple.__ne__)
-def tuple_ne(self, other, /):
-    if not isinstance(other, tuple):
-        return NotImplemented
-    return not _sequence_eq(self, other)
-
-
-@substitute(tuple.__lt__)
-def tuple_lt(self, other, /):
-    if not isinstance(other, tuple):
-        return NotImplemented
-    i = _first_difference(self, other)
-    if i >= len(self) or i >= len(other):
-        return len(self) < len(other)
-    return self[i] < other[i]
-
-
-@substitute(tuple.__le__)
-def tuple_le(self, other, /):
-    if not isinstance(other, tuple):
-        return NotImplemented
-    i = _first_difference(self, other)
-    if i >= len(self) or i >= len(other):
-        return len(self) <= len(other)
-    return self[i] <= other[i]
-
-
-@substitute(tuple.__gt__)
-def tuple_gt(self, other, /):
-    if not isinstance(other, tuple):
-        return NotImplemented
-    i = _first_difference(self, other)
-    if i >= len(self) or i >= len(other):
-        return len(self) > len(other)
-    return self[i] > other[i]
-
-
-@substitute(tuple.__ge__)
-def tuple_ge(self, other, /):
-    if not isinstance(other, tuple):
-        return NotImplemented
-    i = _first_difference(self, other)
-    if i >= len(self) or i >= len(other):
-        return len(self) >= len(other)
-    return self[i] >= other[i]
+for _method, _body in {
+    list.__eq__: lambda self, other, /: _same(self, other, list),
+    list.__ne__: lambda self, other, /: _differs(self, other, list),
+    list.__lt__: lambda self, other, /: _ordered(self, other, list, operator.lt),
+    list.__le__: lambda self, other, /: _ordered(self, other, list, operator.le),
+    list.__gt__: lambda self, other, /: _ordered(self, other, list, operator.gt),
+    list.__ge__: lambda self, other, /: _ordered(self, other, list, operator.ge),
+    tuple.__eq__: lambda self, other, /: _same(self, other, tuple),
+    tuple.__ne__: lambda self, other, /: _differs(self, other, tuple),
+    tuple.__lt__: lambda self, other, /: _ordered(self, other, tuple, operator.lt),
+    tuple.__le__: lambda self, other, /: _ordered(self, other, tuple, operator.le),
+    tuple.__gt__: lambda self, other, /: _ordered(self, other, tuple, operator.gt),
+    tuple.__ge__: lambda self, other, /: _ordered(self, other, tuple, operator.ge),
+}.items():
+    substitute(_method)(_body)
 
 
 def contains_by_iteration(iterable, value, /):
