@@ -22,20 +22,13 @@ from ..ir.interrupts import CaptureMode
 from ..ir.op import NotCovered, Op
 from ..ir.ops import symbolic, to_specs
 from ..ir.ops.functional import functional_of
-from ..ir.ops.oracle import META, ask, fake_tensor, mentions_symbols
+from ..ir.ops.oracle import META, Ref, ask, fake_tensor, mentions_symbols, needed
 from ..ir.ops.quiet import without_compiler_import
 from ..ir.ops.registered import has_python_gradient
 from ..ir.sizes import SizeEnv
 from ..ir.spec import TensorSpec
 from ..ir.trees import tree_leaves, tree_map
 from .pullback import Pullback
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Value number `index` of a recording."""
-
-    index: int
 
 
 @dataclass(slots=True)
@@ -222,7 +215,7 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Re
                 tape = _Tape(inputs)
                 with tape:
                     result = record(tape, op, call_args, call_kwargs)
-        return Recording(_needed(tape.records, result), result)
+        return Recording(needed(tape.records, result, _is_random), result)
     except NotCovered as reason:
         return NotCovered(f"{op}: {reason}")
     except Exception as error:  # whatever torch's own code raises for meta tensors: there is no rule then
@@ -342,21 +335,8 @@ class _Tape(CaptureMode):
         return target
 
 
-def _needed(records: list[Record], result: Any) -> list[Record]:
-    """The calls that the result depends on, and random ones."""
-    live: set[int] = set()
-    _collect(result, live)
-    kept = []
-    for record in reversed(records):
-        if not live.isdisjoint(n for n in record.results if n is not None) or \
-                torch.Tag.nondeterministic_seeded in record.overload.tags:
-            _collect((record.args, record.kwargs), live)
-            kept.append(record)
-    return kept[::-1]
-
-
-def _collect(value: Any, into: set[int]) -> None:
-    into.update(leaf.index for leaf in tree_leaves(value) if isinstance(leaf, Ref))
+def _is_random(record: Record) -> bool:
+    return torch.Tag.nondeterministic_seeded in record.overload.tags
 
 
 def _replay(b: Builder, recording: Recording, values: dict[int, Node], device: torch.device | None) -> None:

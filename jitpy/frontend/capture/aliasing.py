@@ -45,12 +45,14 @@ def argument(step: ViewStep, name: str, default: Any = None) -> Any:
 
 
 def _identity(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
+    """Of `detach` as well: the graph builder has checked that nobody reads the base under grad mode afterwards."""
     return value
 
 
-def _detached(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    # The graph builder has checked that nobody reads the base under grad mode afterwards.
-    return value
+def _viewed(overload: Any, *names: str) -> Inverse:
+    """The inverse that is a view of the value, by these arguments of the step."""
+    return lambda builder, base, value, step: builder.emit_view(
+        overload, value, tuple(argument(step, name) for name in names))
 
 
 def _reshaped(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
@@ -82,12 +84,8 @@ def scatter_along(builder: GraphBuilder, scatter: Any, base: Node, value: Node, 
 
 
 def _diagonal(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    return builder.emit_scatter(
-        _aten.diagonal_scatter.default,
-        base,
-        value,
-        (argument(step, "offset", 0), argument(step, "dim1", 0), argument(step, "dim2", 1)),
-    )
+    where = argument(step, "offset", 0), argument(step, "dim1", 0), argument(step, "dim2", 1)
+    return builder.emit_scatter(_aten.diagonal_scatter.default, base, value, where)
 
 
 def _as_strided(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
@@ -102,14 +100,6 @@ def _as_strided(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) 
     values = builder.emit(_aten.reshape.default, (value, [-1]), {})
     written = builder.emit(_aten.index_put.default, (rows, [builder.constant(places)], values), {})
     return builder.emit(_aten.reshape.default, (written, base.tensor.shape), {})
-
-
-def _transpose(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    return builder.emit_view(_aten.transpose.int, value, (argument(step, "dim0"), argument(step, "dim1")))
-
-
-def _t(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    return builder.emit_view(_aten.t.default, value, ())
 
 
 def _permute(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
@@ -133,26 +123,10 @@ def _bitcast(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> 
     return builder.emit_view(_aten.view.dtype, value, (base.tensor.dtype,))
 
 
-def _as_complex(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    return builder.emit_view(_aten.view_as_complex.default, value, ())
-
-
-def _as_real(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    return builder.emit_view(_aten.view_as_real.default, value, ())
-
-
-def _conjugated(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    return builder.emit(_aten.conj_physical.default, (value,))
-
-
-def _negated(builder: GraphBuilder, base: Node, value: Node, step: ViewStep) -> Node:
-    return builder.emit(_aten.neg.default, (value,))
-
-
 _INVERSES: dict[Any, Inverse] = {
     _aten.alias.default: _identity,
     _aten.view_as.default: _identity,
-    _aten.detach.default: _detached,
+    _aten.detach.default: _identity,
     _aten.view.default: _reshaped,
     _aten._reshape_alias.default: _reshaped,
     _aten.unsqueeze.default: _reshaped,
@@ -164,14 +138,14 @@ _INVERSES: dict[Any, Inverse] = {
     _aten.slice.Tensor: _slice,
     _aten.diagonal.default: _diagonal,
     _aten.as_strided.default: _as_strided,
-    _aten.transpose.int: _transpose,
-    _aten.t.default: _t,
+    _aten.transpose.int: _viewed(_aten.transpose.int, "dim0", "dim1"),
+    _aten.t.default: _viewed(_aten.t.default),
     _aten.permute.default: _permute,
     _aten.view.dtype: _bitcast,
-    _aten._conj.default: _conjugated,
-    _aten._neg_view.default: _negated,
-    _aten.view_as_real.default: _as_complex,
-    _aten.view_as_complex.default: _as_real,
+    _aten._conj.default: lambda builder, base, value, step: builder.emit(_aten.conj_physical.default, (value,)),
+    _aten._neg_view.default: lambda builder, base, value, step: builder.emit(_aten.neg.default, (value,)),
+    _aten.view_as_real.default: _viewed(_aten.view_as_complex.default),
+    _aten.view_as_complex.default: _viewed(_aten.view_as_real.default),
 }
 
 

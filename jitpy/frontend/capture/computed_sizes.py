@@ -193,8 +193,8 @@ def number_of(builder: GraphBuilder, expr: Any) -> TracedScalar:
         node = _add(builder, Op("py.expression", function, kind="host"), tuple(numbers))
     if known is not None:
         node.meta["size"] = expr
-    found = builder.size_numbers[expr] = TracedScalar(node, known)
-    builder.journal.append(lambda: builder.size_numbers.pop(expr))
+    found = TracedScalar(node, known)
+    builder.put(builder.size_numbers, expr, found)
     return found
 
 

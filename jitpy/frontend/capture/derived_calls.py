@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Dim, SizeEnv, SizeUnknown
-from jitpy.ir.ops.oracle import ANSWERS, META, fake_tensor, filled, keep
+from jitpy.ir.ops.oracle import ANSWERS, META, Ref, fake_tensor, filled, keep
 from jitpy.ir.ops.quiet import without_compiler_import
 from jitpy.ir.ops.registered import fake_of
 
@@ -18,7 +18,6 @@ from .fake_tensors import (
     Constant,
     FakeTensor,
     NonLeaf,
-    Ref,
     SizesByData,
     Tape,
     Template,

@@ -22,13 +22,13 @@ from jitpy.ir import Dim, NotCovered, ScalarSpec, SizeEnv, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.interrupts import CaptureMode
 from jitpy.ir.ops import symbolic
-from jitpy.ir.ops.oracle import filled
+from jitpy.ir.ops.oracle import Ref, filled, needed, references
 from jitpy.ir.ops.registered import fake_of
 from jitpy.ir.sizes import simplify
 from jitpy.ir.trees import tree_leaves, tree_map
 
 from .schemas import SchemaFacts, has_size_rule, names_sizes, schema_facts
-from .traced import StructPayload, Uncapturable
+from .traced import Uncapturable
 
 _META = torch.device("meta")
 _aten = torch.ops.aten
@@ -128,13 +128,6 @@ class NonLeaf(torch.autograd.Function):
     @staticmethod
     def mark(tensor: torch.Tensor) -> None:
         NonLeaf.apply(tensor, torch.empty((), device=_META, requires_grad=True))
-
-
-@dataclass(slots=True)
-class Ref:
-    """In a template: value number `index` (the call's tensors first, then results in order)."""
-
-    index: int
 
 
 @dataclass(slots=True)
@@ -286,7 +279,7 @@ class Tape(CaptureMode):
                     aliases.update(record.results)
                 continue
             written = [facts.argument(name, record.args, record.kwargs) for name in facts.mutated]
-            if not aliases.isdisjoint(_references(written)):
+            if not aliases.isdisjoint(references(written)):
                 return True
         return False
 
@@ -302,14 +295,7 @@ class Tape(CaptureMode):
                 record.spec = (
                     *_with_grad(record.spec[:fresh], own, self.values, self.resolved), *record.spec[fresh:])
         template.result = refer_result(result)
-        needed = set(_references(template.result))
-        kept: list[Record] = []
-        for record in reversed(template.records):
-            facts = record.facts
-            if facts.mutated or facts.is_random or not facts.returns or not needed.isdisjoint(record.results):
-                kept.append(record)
-                needed.update(_references((record.args, record.kwargs)))
-        template.records = kept[::-1]
+        template.records = needed(template.records, template.result, _has_effect)
         self._own_memory(template)
         self._skip_detach(template)
         return template
@@ -323,7 +309,7 @@ class Tape(CaptureMode):
         makers = {number: record for record in template.records for number in record.results}
         readers: dict[int, int] = {}
         for tree in (template.result, *((record.args, record.kwargs) for record in template.records)):
-            for number in set(_references(tree)):
+            for number in set(references(tree)):
                 readers[number] = readers.get(number, 0) + 1
         for record in unsafe:
             source = record.args[0].index
@@ -344,6 +330,10 @@ class Tape(CaptureMode):
             template.records.pop()
 
 
+def _has_effect(record: Record) -> bool:
+    return bool(record.facts.mutated) or record.facts.is_random or not record.facts.returns
+
+
 def torch_number(value: Dim, env: SizeEnv | None) -> Any:
     """A size as torch takes it: an int, or a SymInt over `env`."""
     if type(value) is int:
@@ -361,15 +351,6 @@ def plain(value: Any) -> Any:
     if type(value) is torch.SymFloat:
         raise Uncapturable("unsupported_op", f"a float computed from sizes: {value}")
     return value
-
-
-def _references(tree: Any) -> Iterator[int]:
-    """The numbers of the values that part of a template refers to."""
-    for leaf in tree_leaves(tree):
-        if isinstance(leaf, Ref):
-            yield leaf.index
-        elif isinstance(leaf, StructPayload):
-            yield from _references(leaf.items)
 
 
 def _lift(value: Any) -> Any:

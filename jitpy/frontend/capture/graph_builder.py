@@ -163,8 +163,7 @@ class TracedGraphBuilder:
         self.guards.add(source, "int", symbol)
         self.graph.add_input(ScalarSpec(int, symbol), "int", source=source)
         self.inputs.append(GraphInput(value, source, symbol))
-        self._ints[source] = symbol
-        self.journal.append(lambda: self._ints.pop(source))
+        self.put(self._ints, source, symbol)
         return symbol
 
     # -- nodes
@@ -407,6 +406,17 @@ class TracedGraphBuilder:
         return read_attribute(self, tensor, name)
 
     # -- undoing
+
+    def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """`table[key] = value` for a new key, until a rollback."""
+        table[key] = value
+        self.journal.append(lambda: table.pop(key))
+
+    def set(self, thing: Any, name: str, value: Any) -> None:
+        """`thing.name = value`, until a rollback."""
+        before = getattr(thing, name)
+        self.journal.append(lambda: setattr(thing, name, before))
+        setattr(thing, name, value)
 
     def save(self, thing: Any) -> None:
         state = thing.state()

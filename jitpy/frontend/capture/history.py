@@ -40,9 +40,7 @@ class History:
 
     def free(self, nodes: Iterable[Node]) -> None:
         """A backward pass has run through `nodes`."""
-        before = self.freed
-        self._builder.journal.append(lambda: setattr(self, "freed", before))
-        self.freed = before.union(node for node in nodes if node.op is not INPUT)
+        self._builder.set(self, "freed", self.freed.union(node for node in nodes if node.op is not INPUT))
 
     def is_spent(self, nodes: Iterable[Node]) -> bool:
         """Whether a backward pass through `nodes` meets what was freed. A node that kept nothing may be used again."""

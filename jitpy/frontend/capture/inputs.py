@@ -122,32 +122,27 @@ def ask_leaf(tensor: torch.Tensor) -> bool:
 
 def check_kind(tensor: torch.Tensor) -> None:
     """Uncapturable for tensors that a graph cannot hold."""
-    cls = type(tensor)
+    functorch, forward_ad, what, cls = torch._C._functorch, torch.autograd.forward_ad, None, type(tensor)
     if cls not in PLAIN_CLASSES and (
             cls.__torch_function__ is not torch._C._disabled_torch_function_impl  # type: ignore[attr-defined]
             or cls.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl):  # type: ignore[attr-defined]
-        raise Uncapturable("unsupported_tensor", f"a tensor of class {type(tensor).__name__}")
-    if tensor.layout is not torch.strided:
-        raise Uncapturable("unsupported_tensor", f"a tensor with layout {tensor.layout}")
-    if tensor.is_quantized:
-        raise Uncapturable("unsupported_tensor", "a quantised tensor")
-    if tensor.is_nested:
-        raise Uncapturable("unsupported_tensor", "a nested tensor")
-    if tensor.is_meta:
-        raise Uncapturable("unsupported_tensor", "a meta tensor")
-    if tensor.is_conj() or tensor.is_neg():
-        raise Uncapturable("unsupported_tensor", "a tensor with a pending conjugation or negation")
-    if tensor._is_zerotensor():
-        raise Uncapturable("unsupported_tensor", "a tensor of zeros without memory")
-    if counts_versions(tensor) == tensor.is_inference():
-        raise Uncapturable("unsupported_tensor", "a tensor made in inference mode that got memory from outside of it")
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor):
-        raise Uncapturable("unsupported_tensor", "a tensor inside a torch.func transform")
-    if (
-        torch.autograd.forward_ad._current_level >= 0
-        and torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
-    ):
-        raise Uncapturable("unsupported_tensor", "a tensor with a forward-mode tangent")
+        what = f"a tensor of class {cls.__name__}"
+    elif tensor.layout is not torch.strided:
+        what = f"a tensor with layout {tensor.layout}"
+    elif tensor.is_quantized or tensor.is_nested or tensor.is_meta:
+        what = f"a {'quantised' if tensor.is_quantized else 'nested' if tensor.is_nested else 'meta'} tensor"
+    elif tensor.is_conj() or tensor.is_neg():
+        what = "a tensor with a pending conjugation or negation"
+    elif tensor._is_zerotensor():
+        what = "a tensor of zeros without memory"
+    elif counts_versions(tensor) == tensor.is_inference():
+        what = "a tensor made in inference mode that got memory from outside of it"
+    elif functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor):
+        what = "a tensor inside a torch.func transform"
+    elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        what = "a tensor with a forward-mode tangent"
+    if what is not None:
+        raise Uncapturable("unsupported_tensor", what)
 
 
 def describe(

@@ -20,7 +20,6 @@ def record_launch(builder: GraphBuilder, name: str, make: Callable[[list[Any]], 
     Autograd does not see what a kernel writes: neither a history nor a version.
     """
     mark = builder.checkpoint()
-    grad = builder.state.grad_enabled
     try:
         if builder.state.transforms:
             raise Uncapturable("unsupported_op", f"{name} under a transform")
@@ -28,15 +27,14 @@ def record_launch(builder: GraphBuilder, name: str, make: Callable[[list[Any]], 
         op, written = make(numbers)
         targets = [tensors[place] for place in written]
         _check(builder, name, tensors, targets)
-        builder.state.set("grad_enabled", False)
-        nodes = tuple([builder.node(tensor, detached=True) for tensor in tensors])
-        call = builder.to_node(grids), nodes, tuple(numbers)
-        op, args, kwargs, targets = on_memory(builder, op, call, {}, targets, tensors)
-        node = builder.graph.add(op, args, kwargs, table.infer(op, builder.sizes, args, kwargs, False), builder.loc,
-                                  name=name, grad_enabled=False)
-        for number, target in enumerate(targets):
-            builder.write(target, builder.part(node, number), unseen=True)
-        builder.state.set("grad_enabled", grad)
+        with builder.state.grad_mode(False):
+            nodes = tuple([builder.node(tensor, detached=True) for tensor in tensors])
+            call = builder.to_node(grids), nodes, tuple(numbers)
+            op, args, kwargs, targets = on_memory(builder, op, call, {}, targets, tensors)
+            node = builder.graph.add(op, args, kwargs, table.infer(op, builder.sizes, args, kwargs, False), builder.loc,
+                                     name=name, grad_enabled=False)
+            for number, target in enumerate(targets):
+                builder.write(target, builder.part(node, number), unseen=True)
     except Uncapturable:
         builder.rollback(mark)
         raise

@@ -141,9 +141,9 @@ def float_input(builder: GraphBuilder, value: float, source: Source) -> TracedSc
     if found is None:
         builder.guards.add(source, "type", float)
         node = builder.graph.add_input(ScalarSpec(float), "float", source=source, value=value)
-        found = builder.float_inputs[source] = TracedScalar(node, Known(value, frozenset({source}), frozenset()))
+        found = TracedScalar(node, Known(value, frozenset({source}), frozenset()))
         builder.inputs.append(GraphInput(value, source, found))
-        builder.journal.append(lambda: builder.float_inputs.pop(source))
+        builder.put(builder.float_inputs, source, found)
     return found
 
 

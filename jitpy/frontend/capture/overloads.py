@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,50 +39,20 @@ _NUMBERS_AS_TENSORS = frozenset(
     for suffix in ("", "_")
 )
 
+#: ATen's names for operator methods that have others
 _DUNDERS = {
-    "__add__": "add",
-    "__radd__": "add",
-    "__iadd__": "add_",
-    "__sub__": "sub",
-    "__isub__": "sub_",
-    "__mul__": "mul",
-    "__rmul__": "mul",
-    "__imul__": "mul_",
-    "__truediv__": "div",
-    "__div__": "div",
-    "__itruediv__": "div_",
-    "__idiv__": "div_",
-    "__mod__": "remainder",
-    "__imod__": "remainder_",
-    "__matmul__": "matmul",
-    "__neg__": "neg",
-    "__pos__": "positive",
-    "__abs__": "abs",
-    "__invert__": "bitwise_not",
-    "__eq__": "eq",
-    "__ne__": "ne",
-    "__lt__": "lt",
-    "__le__": "le",
-    "__gt__": "gt",
-    "__ge__": "ge",
-    "__and__": "__and__",
-    "__or__": "__or__",
-    "__xor__": "__xor__",
+    "__radd__": "add", "__rmul__": "mul", "__truediv__": "div", "__mod__": "remainder", "__pos__": "positive",
+    "__invert__": "bitwise_not", "__iadd__": "add_", "__isub__": "sub_", "__imul__": "mul_", "__itruediv__": "div_",
+    "__idiv__": "div_", "__imod__": "remainder_",
+    **{f"__{name}__": name for name in (
+        "add", "sub", "mul", "div", "matmul", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge")},
 }
 
 #: ATen's names for functions of `operator`
 _OPERATORS = {
-    operator.truediv: "div",
-    operator.floordiv: "floor_divide",
-    operator.mod: "remainder",
-    operator.invert: "bitwise_not",
-    operator.iadd: "add_",
-    operator.isub: "sub_",
-    operator.imul: "mul_",
-    operator.itruediv: "div_",
-    operator.and_: "__and__",
-    operator.or_: "__or__",
-    operator.xor: "__xor__",
+    operator.truediv: "div", operator.floordiv: "floor_divide", operator.mod: "remainder",
+    operator.invert: "bitwise_not", operator.iadd: "add_", operator.isub: "sub_", operator.imul: "mul_",
+    operator.itruediv: "div_", operator.and_: "__and__", operator.or_: "__or__", operator.xor: "__xor__",
 }
 
 
@@ -210,7 +181,8 @@ def _bind(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], d
         name = argument.name
         if not argument.kwarg_only and used < len(args):
             value = args[used]
-            if not direct and "List[int]" in kind and used + 1 < len(args) and index <= 1 and _all_sizes(args[used:]):
+            is_start = not direct and "List[int]" in kind and used + 1 < len(args) and index <= 1
+            if is_start and all(map(_is_size, args[used:])):
                 slots.append(Packed(used))
                 used = len(args)
                 continue
@@ -251,62 +223,51 @@ def _bind(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], d
     return Plan(facts, tuple(slots), tuple(keywords), frozenset(singles), composite, struct, lists)
 
 
-def _all_sizes(values: tuple[Any, ...]) -> bool:
-    return all(type(v) is int or isinstance(v, sympy.Basic) for v in values)
-
-
 def _spellings(name: str) -> tuple[str, ...]:
     if name == "self":
         return "self", "input", "x"
     return {"dim": ("dim", "axis"), "keepdim": ("keepdim", "keepdims"), "other": ("other", "x2")}.get(name, (name,))
 
 
-def _fits(kind: str, value: Any, facts: SchemaFacts, argument: Any, index: int) -> Any:
-    """Whether a payload can be passed for a schema type; 'single' for a number where a list of one is meant."""
-    optional = kind.startswith("Optional[")
-    if optional:
-        if value is None:
-            return True
-        kind = kind[len("Optional[") : -1]
-    if kind == "Tensor":
-        if type(value) is TracedTensor:
-            return True
-        return index > 0 and facts.base_name in _NUMBERS_AS_TENSORS and _is_number(value)
-    if kind in ("List[Tensor]", "List[Optional[Tensor]]"):
-        return (
-            type(value) in (tuple, list)
-            and all(type(v) is TracedTensor or v is None and "Optional" in kind for v in value)
-            and bool(value)
-        )
-    if kind in ("int", "SymInt"):
-        return type(value) is int or isinstance(value, sympy.Basic)
-    if kind in ("List[int]", "List[SymInt]"):
-        if type(value) in (tuple, list):
-            return all(type(v) is int or isinstance(v, sympy.Basic) for v in value)
-        return "single" if argument.N is not None and (type(value) is int or isinstance(value, sympy.Basic)) else False
-    if kind == "float":
-        return type(value) in (int, float)
-    if kind == "List[float]":
-        return type(value) in (tuple, list) and all(type(v) in (int, float) for v in value)
-    if kind == "bool":
-        return type(value) is bool
-    if kind == "number":
-        return _is_number(value)
-    if kind == "ScalarType":
-        return isinstance(value, torch.dtype)
-    if kind == "Layout":
-        return isinstance(value, torch.layout)
-    if kind == "MemoryFormat":
-        return isinstance(value, torch.memory_format)
-    if kind == "Device":
-        return isinstance(value, (torch.device, str))
-    if kind == "str":
-        return isinstance(value, str)
-    return False
+def _is_size(value: Any) -> bool:
+    return type(value) is int or isinstance(value, sympy.Basic)
 
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float, bool, complex, TracedScalar) or isinstance(value, sympy.Basic)
+
+
+def _is_float(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+#: type of the schema -> whether a payload can be passed for it; types of lists and of their items
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "int": _is_size, "SymInt": _is_size, "float": _is_float, "number": _is_number,
+    "bool": lambda value: type(value) is bool, "str": lambda value: isinstance(value, str),
+    "ScalarType": lambda value: isinstance(value, torch.dtype), "Layout": lambda value: isinstance(value, torch.layout),
+    "MemoryFormat": lambda value: isinstance(value, torch.memory_format),
+    "Device": lambda value: isinstance(value, (torch.device, str)),
+}
+_ITEMS = {"List[int]": _is_size, "List[SymInt]": _is_size, "List[float]": _is_float}
+
+
+def _fits(kind: str, value: Any, facts: SchemaFacts, argument: Any, index: int) -> Any:
+    """Whether a payload can be passed for a schema type; 'single' for a number where a list of one is meant."""
+    if kind.startswith("Optional["):
+        return value is None or _fits(kind[len("Optional[") : -1], value, facts, argument, index)
+    is_list = type(value) in (tuple, list)
+    if kind == "Tensor":
+        return type(value) is TracedTensor or \
+            index > 0 and facts.base_name in _NUMBERS_AS_TENSORS and _is_number(value)
+    if kind in ("List[Tensor]", "List[Optional[Tensor]]"):
+        return is_list and bool(value) and all(
+            type(v) is TracedTensor or v is None and "Optional" in kind for v in value)
+    if kind not in _ITEMS:
+        return kind in _FITS and _FITS[kind](value)
+    if is_list:
+        return all(map(_ITEMS[kind], value))
+    return "single" if argument.N is not None and kind != "List[float]" and _is_size(value) else False
 
 
 class _FirstCall(Exception):

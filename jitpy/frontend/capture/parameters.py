@@ -45,8 +45,7 @@ class Parameters:
             raise Uncapturable("unsupported_op", "a parameter made of one that was changed")
         builder.save(storage)
         storage.leaf, storage.lost_at = made, builder.step()
-        self.data[made] = data
-        builder.journal.append(lambda: self.data.pop(made))  # type: ignore[arg-type,return-value]
+        builder.put(self.data, made, data)
         self.turn(made, requires_grad)
         return made
 

@@ -131,8 +131,7 @@ class Speculation:
 
     def hook(self, node: Node, hooks: Hooks) -> None:
         """A tensor gets its first hook."""
-        self.hooked[node] = hooks
-        self._builder.journal.append(lambda: self.hooked.pop(node))  # type: ignore[arg-type,return-value]
+        self._builder.put(self.hooked, node, hooks)
 
     def retains(self, tensor: TracedTensor) -> bool:
         """Whether a tensor was told to retain its gradient."""
@@ -144,17 +143,15 @@ class Speculation:
         assumption = Assumption(self._builder.step() if at is None else at, "unsupported_op", detail)
         for node in nodes:
             if node not in self.spoiled:
-                self.spoiled[node] = assumption
-                self._builder.journal.append(lambda node=node: self.spoiled.pop(node))  # type: ignore[misc]
+                self._builder.put(self.spoiled, node, assumption)
 
     def outdate(self, target: TracedTensor) -> None:
         """A memory is written to of which there are views made several at once."""
         detail, steps = "a write to memory with views that were made several at once", target.storage.split
         if any(step in steps for step in target.chain):
             raise Uncapturable("unsupported_op", detail)
-        before, assumption = self.outdated, Assumption(self._builder.step(), "unsupported_op", detail)
-        self.outdated = {**dict.fromkeys(steps, assumption), **before}
-        self._builder.journal.append(lambda: setattr(self, "outdated", before))
+        assumption = Assumption(self._builder.step(), "unsupported_op", detail)
+        self._builder.set(self, "outdated", {**dict.fromkeys(steps, assumption), **self.outdated})
 
     def check_date(self, tensor: TracedTensor) -> None:
         """Raises RestartAnalysis for one of several views, or a view of one, of what was written to since."""
@@ -190,11 +187,9 @@ class Speculation:
     def copied(self, copy: TracedTensor, shown: Iterable[TracedTensor]) -> None:
         """A gradient that is a copy is, in eager, in the memory of `shown`, if not the very object. Nobody sees the
         difference unless it outlives the graph, or one of them is written to."""
-        before = self._copies
-        self._builder.journal.append(lambda: setattr(self, "_copies", before))
         others = tuple((tensor.storage, tensor.storage.generation) for tensor in shown)
         assumption = Assumption(self._builder.step(), "autograd", "a gradient that is another tensor's memory")
-        self._copies = (*before, (copy, others, assumption))
+        self._builder.set(self, "_copies", (*self._copies, (copy, others, assumption)))
 
     def check_identity(self, tensor: TracedTensor) -> None:
         """The program asks which object a tensor is. Raises where that may be another one in eager: a gradient that
@@ -231,11 +226,8 @@ class Speculation:
         builder.save(tensor)
         tensor.restore(view.state())
         tensor.is_leaf = True
-        self.off[tensor] = state
-        builder.journal.append(lambda: self.off.pop(tensor))  # type: ignore[arg-type,return-value]
-        step = tensor.chain[-1]
-        self.seen_off[step] = Assumption(builder.step(), "unsupported_op", _TURNED)
-        builder.journal.append(lambda: self.seen_off.pop(step))  # type: ignore[arg-type,return-value]
+        builder.put(self.off, tensor, state)
+        builder.put(self.seen_off, tensor.chain[-1], Assumption(builder.step(), "unsupported_op", _TURNED))
 
     def turn_on(self, tensor: TracedTensor) -> None:
         """A tensor from outside is told to require grad: as it did before it was told not to, or for the first time."""
@@ -244,8 +236,7 @@ class Speculation:
         if before is None:
             if tensor.input is None or tensor.storage.written:  # which its memory has to see
                 raise Uncapturable("unsupported_op", _TURNED)
-            self.turned[tensor.input] = Assumption(builder.step(), "unsupported_op", _TURNED)
-            builder.journal.append(lambda number=tensor.input: self.turned.pop(number))  # type: ignore[misc]
+            builder.put(self.turned, tensor.input, Assumption(builder.step(), "unsupported_op", _TURNED))
             self.begin(tensor, tensor.input)
             return
         storage, generation = before[0], tensor.storage.generation
@@ -257,9 +248,8 @@ class Speculation:
 
     def replace(self, number: int, tensor: TracedTensor) -> None:
         """The `.data` of an input is assigned: `tensor` stands for it from now on."""
-        before = dict(self.replaced)
-        self._builder.journal.append(lambda: setattr(self, "replaced", before))
-        step = self.replaced[number] = self._builder.step()
+        step = self._builder.step()
+        self._builder.set(self, "replaced", {**self.replaced, number: step})
         detail = "autograd keeps a tensor whose .data was assigned"
         self.assigned[tensor.chain[-1]] = Assumption(step, "unsupported_op", detail)
 
@@ -284,8 +274,7 @@ class Speculation:
 
     def renew(self, old: TracedTensor, tensor: TracedTensor) -> None:
         """The `.data` of a leaf that was made here is assigned: `tensor` stands for it from now on."""
-        self.renewed[tensor] = old
-        self._builder.journal.append(lambda: self.renewed.pop(tensor) and None)
+        self._builder.put(self.renewed, tensor, old)
         self.begin(tensor)
 
     def begin_at_data(self, tensor: TracedTensor) -> None:
@@ -315,8 +304,7 @@ class Speculation:
         tensor.storage.frozen = True
         assumption, root = assumption or Assumption(builder.step(), "unsupported_op", detail), tensor.root
         if not tensor.chain or tensor.chain[-1] is root[1]:
-            self.based[root] = assumption
-            builder.journal.append(lambda: self.based.pop(root))  # type: ignore[arg-type,return-value]
+            builder.put(self.based, root, assumption)
         node = self.begin_at(source, tensor, assumption, number)
         tensor.storage, tensor.chain = Storage(node, number), ()
         tensor.storage.frozen = True
@@ -330,8 +318,7 @@ class Speculation:
             builder.first_grad_node = len(builder.graph.nodes)
         node = builder.graph.add(builder.op(_ALIAS), (source,), {}, source.tensor.with_(requires_grad=True),
                                   builder.loc, grad_enabled=True)
-        self.leaves[node] = Leaf(tensor, number, assumption, tensor.chain)
-        builder.journal.append(lambda: self.leaves.pop(node))  # type: ignore[arg-type,return-value]
+        builder.put(self.leaves, node, Leaf(tensor, number, assumption, tensor.chain))
         return node
 
     def check_view(self, tensor: TracedTensor) -> None:

@@ -134,6 +134,18 @@ class TorchState:
         self._journal.append(lambda: setattr(self, name, before))
         setattr(self, name, value)
 
+    @contextlib.contextmanager
+    def grad_mode(self, enabled: bool) -> Iterator[None]:
+        """The calls of a block run with grad mode on or off."""
+        before = self.grad_enabled
+        if enabled != before:
+            self.set("grad_enabled", enabled)
+        try:
+            yield
+        finally:
+            if self.grad_enabled != before:
+                self.set("grad_enabled", before)
+
     def set_seeds(self, seeds: dict[torch.Generator, int]) -> None:
         """The known seeds of generators from here on."""
         before = self.seeds
@@ -294,19 +306,9 @@ def _is_autocast_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
     if kind in _AUTOCAST_DEVICES or not isinstance(kind, str):
         return builder.state.autocast[_autocast_device(kind)].enabled
     enabled = torch.is_autocast_enabled(kind)
-    builder.guards.add(constant(torch, "torch"), "python", _Autocasts(kind, enabled), f"autocast on {kind!r}")
+    same = _Answers(functools.partial(torch.is_autocast_enabled, kind), enabled)
+    builder.guards.add(constant(torch, "torch"), "python", same, f"autocast on {kind!r}")
     return enabled
-
-
-class _Autocasts:
-    """Guard predicate: whether autocast is on for devices that graphs are never made for."""
-
-    def __init__(self, kind: str, enabled: bool) -> None:
-        self.kind = kind
-        self.enabled = enabled
-
-    def __call__(self, module: Any) -> bool:
-        return bool(torch.is_autocast_enabled(self.kind)) == self.enabled
 
 
 @_handles(torch.get_autocast_dtype)

@@ -200,8 +200,7 @@ def write(builder: GraphBuilder, target: TracedTensor, value: Node, is_out: bool
         target.made = storage.generation  # its history begins anew, behind the write
         step = target.chain[-1]
         if id(step) not in builder.rebased:
-            builder.rebased[id(step)] = step
-            builder.journal.append(lambda: builder.rebased.pop(id(step)))
+            builder.put(builder.rebased, id(step), step)
     alike = value.tensor.stride == spec.stride if target.chain else layouts.same_layout(value.tensor, spec)
     if not alike or not lost and (
         new.tensor.requires_grad != value.tensor.requires_grad or target.chain and value.tensor.requires_grad

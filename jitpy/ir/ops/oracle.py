@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from ..algebra import sympy
 from ..interrupts import held
 from ..sizes import SizeEnv
 from ..spec import TensorSpec
+from ..trees import tree_leaves
 from .quiet import without_compiler_import
 
 META, CPU = torch.device("meta"), torch.device("cpu")
@@ -50,6 +52,33 @@ def keep(known: dict[Any, Any], key: Any, answer: Any) -> None:
     if len(known) >= _MOST:
         known.clear()
     known[key] = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Value number `index` of a recording: the operands first, then the results of its calls."""
+
+    index: int
+
+
+def references(tree: Any) -> Iterator[int]:
+    """The numbers of the values that part of a recording refers to, also in the frontend's named tuples."""
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Ref):
+            yield leaf.index
+        elif isinstance(getattr(leaf, "items", None), tuple):
+            yield from references(leaf.items)
+
+
+def needed(records: list[T], result: Any, keeps: Callable[[T], bool]) -> list[T]:
+    """The calls of a recording that its result depends on, and those that `keeps` tells."""
+    live, kept = set(references(result)), []
+    for record in reversed(records):
+        call: Any = record
+        if keeps(record) or not live.isdisjoint(call.results):
+            live.update(references((call.args, call.kwargs)))
+            kept.append(record)
+    return kept[::-1]
 
 
 def forget() -> None:
@@ -141,4 +170,4 @@ def _made(value: Any) -> Any:
 
 
 __all__ = ["ANSWERS", "CPU", "META", "SAMPLES", "ask", "error_of", "filled", "forget", "keep", "key_of",
-           "mentions_symbols", "fake_tensor", "undispatched"]
+           "mentions_symbols", "fake_tensor", "needed", "references", "Ref", "undispatched"]

@@ -22,57 +22,12 @@ _aten = torch.ops.aten
 _Base = torch._C.TensorBase
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.truediv,
-    operator.floordiv,
-    operator.mod,
-    operator.neg,
-    operator.pos,
-    operator.abs,
-    operator.eq,
-    operator.ne,
-    operator.lt,
-    operator.le,
-    operator.gt,
-    operator.ge,
-    operator.and_,
-    operator.or_,
-    operator.xor,
-    operator.invert,
-    operator.not_,
-    operator.lshift,
-    operator.rshift,
-    operator.pow,
-    float,
-    int,
-    bool,
-    complex,
-    abs,
-    min,
-    max,
-    round,
-    math.sqrt,
-    math.exp,
-    math.log,
-    math.log2,
-    math.log10,
-    math.log1p,
-    math.expm1,
-    math.sin,
-    math.cos,
-    math.tan,
-    math.tanh,
-    math.atan,
-    math.atan2,
-    math.floor,
-    math.ceil,
-    math.pow,
-    math.fabs,
-    math.isnan,
-    math.isinf,
-    math.isfinite,
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.neg,
+    operator.pos, operator.abs, operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+    operator.and_, operator.or_, operator.xor, operator.invert, operator.not_, operator.lshift, operator.rshift,
+    operator.pow, float, int, bool, complex, abs, min, max, round,
+    math.sqrt, math.exp, math.log, math.log2, math.log10, math.log1p, math.expm1, math.sin, math.cos, math.tan,
+    math.tanh, math.atan, math.atan2, math.floor, math.ceil, math.pow, math.fabs, math.isnan, math.isinf, math.isfinite,
 )
 
 
@@ -194,8 +149,7 @@ def item(builder: GraphBuilder, self: TracedTensor) -> Any:
     found = builder.items.get(node)
     if found is None:
         found = builder.record(_aten.item.default, (self,), {}, ScalarSpec(kind_of(self.dtype)))
-        builder.items[node] = found
-        builder.journal.append(lambda: builder.items.pop(node))
+        builder.put(builder.items, node, found)
     return found
 
 

@@ -115,10 +115,6 @@ def _data(builder: GraphBuilder, tensor: TracedTensor) -> Any:
     return data
 
 
-def _itemsize(spec: TensorSpec) -> int:
-    return spec.dtype.itemsize
-
-
 def _grad_fn(builder: GraphBuilder, tensor: TracedTensor) -> Any:
     if not tensor.spec.requires_grad:
         _check_date(tensor)
@@ -157,24 +153,12 @@ _BY_SPEC: dict[str, Callable[[GraphBuilder, TracedTensor], Any]] = {
     "device": _of_spec(lambda s: s.device),
     "ndim": _of_spec(lambda s: s.ndim),
     "layout": _of_spec(lambda s: torch.strided),
-    "itemsize": _of_spec(_itemsize),
+    "itemsize": _of_spec(lambda s: s.dtype.itemsize),
     "nbytes": _of_spec(lambda s: s.nbytes),
-    "is_cpu": _of_spec(lambda s: s.device.type == "cpu"),
-    "is_cuda": _of_spec(lambda s: s.device.type == "cuda"),
-    "is_mps": _of_spec(lambda s: s.device.type == "mps"),
-    "is_xpu": _of_spec(lambda s: s.device.type == "xpu"),
-    "is_ipu": _of_spec(lambda s: False),
-    "is_xla": _of_spec(lambda s: False),
-    "is_mtia": _of_spec(lambda s: False),
-    "is_maia": _of_spec(lambda s: False),
-    "is_vulkan": _of_spec(lambda s: False),
-    "is_mkldnn": _of_spec(lambda s: False),
-    "is_meta": _of_spec(lambda s: False),
-    "is_sparse": _of_spec(lambda s: False),
-    "is_sparse_csr": _of_spec(lambda s: False),
-    "is_quantized": _of_spec(lambda s: False),
-    "is_nested": _of_spec(lambda s: False),
     "names": _of_spec(lambda s: (None,) * s.ndim),
+    **{f"is_{kind}": _of_spec(lambda s, kind=kind: s.device.type == kind) for kind in ("cpu", "cuda", "mps", "xpu")},
+    **dict.fromkeys(("is_ipu", "is_xla", "is_mtia", "is_maia", "is_vulkan", "is_mkldnn", "is_meta", "is_sparse",
+                     "is_sparse_csr", "is_quantized", "is_nested"), _of_spec(lambda s: False)),
 }
 #: attributes that only the spec tells
 OF_SPEC = frozenset(_BY_SPEC)
@@ -299,38 +283,11 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     _Base.is_neg: lambda builder, self: self.lazy_bits[1],
     torch.promote_types: lambda builder, type1, type2: torch.promote_types(type1, type2),
     torch.can_cast: lambda builder, from_, to: torch.can_cast(from_, to),
-    **{
-        getattr(_Base, name): _refuse_method(name)
-        for name in (
-            "data_ptr",
-            "untyped_storage",
-            "set_",
-            "resize_",
-            "resize_as_",
-            "numpy",
-            "register_hook",
-            "retain_grad",
-            "backward",
-            "_is_view",
-            "is_shared",
-            "share_memory_",
-            "pin_memory",
-            "is_pinned",
-            "record_stream",
-            "_set_data",
-            "to_sparse",
-            "sparse_mask",
-            "storage_type",
-            "__reduce_ex__",
-            "_make_subclass",
-            "apply_",
-            "map_",
-            "map2_",
-            "numpy",
-            "is_set_to",
-        )
-        if hasattr(_Base, name)
-    },
+    **{getattr(_Base, name): _refuse_method(name) for name in (
+        "data_ptr", "untyped_storage", "set_", "resize_", "resize_as_", "numpy", "register_hook", "retain_grad",
+        "backward", "_is_view", "is_shared", "share_memory_", "pin_memory", "is_pinned", "record_stream", "_set_data",
+        "to_sparse", "sparse_mask", "storage_type", "__reduce_ex__", "_make_subclass", "apply_", "map_", "map2_",
+        "is_set_to") if hasattr(_Base, name)},
 }
 
 __all__ = ["OF_SPEC", "metadata_methods", "read_attribute"]

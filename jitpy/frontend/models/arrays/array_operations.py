@@ -386,14 +386,12 @@ def _register() -> None:
 
 @builds(ArrayValue)
 def _build_array(emitter: Emitter, value: ArrayValue) -> None:
-    emitter.call(to_scalar if value.is_scalar else to_array, lambda: emitter._load_live(value.traced))
-    emitter.remember(value)
+    emitter.make(value, to_scalar if value.is_scalar else to_array, lambda: emitter._load_live(value.traced))
 
 
 @builds(ArrayIterator)
 def _build_iterator(emitter: Emitter, value: ArrayIterator) -> None:
-    emitter.call(_advanced, lambda: emitter.load(value.of), lambda: emitter.const(value.index))
-    emitter.remember(value)
+    emitter.make(value, _advanced, value.of, lambda: emitter.const(value.index))
 
 
 def _advanced(array: Any, count: int) -> Any:

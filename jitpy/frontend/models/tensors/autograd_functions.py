@@ -282,13 +282,12 @@ def _gradient(interp: Interpreter, value: Value, differentiable: bool, materiali
 def _as_backward(interp: Interpreter, tracing: _Traced) -> Iterator[None]:
     """Trace as the engine would run it, with grad mode on so that the gradients have derivatives too. Errors in there
     are errors of the run of `backward`."""
-    state, frames, enabled = interp.builder.state, len(interp.frames), interp.builder.state.grad_enabled
+    frames = len(interp.frames)
     outer = interp.custom_backward, interp.ordinary_depth, interp.handled
     interp.custom_backward, interp.ordinary_depth = tracing, interp.sync_depth + 1
-    if not enabled:
-        state.set("grad_enabled", True)
     try:
-        yield
+        with interp.builder.state.grad_mode(True):
+            yield
     except TracedException as error:
         del interp.frames[frames:]
         raise _refusal(f"backward raises {error.value.cls.__name__}") from None
@@ -297,8 +296,6 @@ def _as_backward(interp: Interpreter, tracing: _Traced) -> Iterator[None]:
         raise _refusal(f"backward: {error}") from None
     finally:
         interp.custom_backward, interp.ordinary_depth, interp.handled = outer
-        if state.grad_enabled != enabled:
-            state.set("grad_enabled", enabled)
 
 
 def _places(interp: Interpreter, arguments: Sequence[Value], leaves: list[Any], body: Body) -> Iterator[int | None]:

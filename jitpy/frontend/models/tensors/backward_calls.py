@@ -171,18 +171,10 @@ def _recorded(interp: Interpreter, what: str) -> Iterator[None]:
             raise
 
 
-@contextlib.contextmanager
-def _grad_mode_on(interp: Interpreter, create_graph: bool) -> Iterator[None]:
+def _grad_mode_on(interp: Interpreter, create_graph: bool) -> Any:
     """Where its results get a history, a backward pass runs with grad mode on, whatever mode it is called in."""
     state = interp.builder.state
-    before = state.grad_enabled
-    if create_graph and not before:
-        state.set("grad_enabled", True)
-    try:
-        yield
-    finally:
-        if state.grad_enabled != before:
-            state.set("grad_enabled", before)
+    return state.grad_mode(create_graph or state.grad_enabled)
 
 
 def _flag(value: Value, default: bool | None = None) -> bool:

@@ -27,7 +27,7 @@ from ...interpreter.callees import code_model
 from ...interpreter.frame import Frame
 from ...values import FunctionValue, Interpreter, Value, const
 from ..builtins.warned import warn_at
-from .higher_order import state_of
+from .higher_order import as_whole, state_of
 
 _CHECKPOINT = inspect.unwrap(torch_checkpoint.checkpoint)
 _OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
@@ -58,14 +58,8 @@ def _checkpoint(interp: Interpreter, fn: FunctionValue, args: list[Value], kwarg
     storages = {value.traced.storage: value.traced.storage.generation for value in context.tensors.values()}
     before, questions = state_of(interp), builder.state.grad_questions
     given = {builder.node(tensor, detached=True) for tensor in own} if reentrant else set()
-    outer, depth, interp.ordinary_depth = interp.ordinary_depth, len(interp.frames), interp.sync_depth + 1
-    try:
+    with as_whole(interp, _refusal):
         result = interp.call_sync(args[0], args[1:], keywords)
-    except GraphBreak as error:
-        del interp.frames[depth:]
-        raise _refusal(str(error)) from None
-    finally:
-        interp.ordinary_depth = outer
     if reentrant:
         if builder.state.grad_questions != questions:
             raise _refusal("use_reentrant=True, and the function asks about gradients: eager gives it two answers")
@@ -94,18 +88,8 @@ def _without_gradients(interp: Interpreter, args: list[Value]) -> Value:
     place.ip = 1 + next(k for k, one in enumerate(place.instructions) if "check_backward_validity" in str(one.arg))
     warn_at(interp, const("None of the inputs have requires_grad=True. Gradients will be None"), UserWarning, place)
     storages = {value.traced.storage for value in interp.context.tensors.values()}
-    state, depth, enabled = interp.builder.state, len(interp.frames), interp.builder.state.grad_enabled
-    outer, interp.ordinary_depth = interp.ordinary_depth, interp.sync_depth + 1
-    state.set("grad_enabled", False)
-    try:
+    with as_whole(interp, _refusal), interp.builder.state.grad_mode(False):
         result = interp.call_sync(args[0], args[1:], {})
-    except GraphBreak as error:
-        del interp.frames[depth:]
-        raise _refusal(str(error)) from None
-    finally:
-        interp.ordinary_depth = outer
-        if state.grad_enabled != enabled:
-            state.set("grad_enabled", enabled)
     _check_results(interp, result, storages, False)
     return result
 

@@ -16,7 +16,7 @@ from jitpy.ir.alias import needs_grad
 
 from ...capture.inputs import is_leaf
 from ...capture.torch_calls.tensor_attributes import shows_inference_tensor
-from ...capture.traced import GraphBuilder, TracedTensor, Uncapturable
+from ...capture.traced import TracedTensor, Uncapturable
 from ...values import TensorValue, Value, unsupported
 from ...values.tensor import sets_attribute
 
@@ -79,7 +79,7 @@ def _replace(interp: Interpreter, value: TensorValue, new: TracedTensor) -> None
     shown = builder.attribute(new, "data")
     made = TracedTensor(builder, shown.storage, shown.chain, shown.node, shown.spec, shown.anchored)
     made.generation = shown.generation
-    _set(builder, value, "traced", made)
+    builder.set(value, "traced", made)
     interp.context.tensors[id(made)] = value
     interp.context.touch(value)
     if is_own_leaf:
@@ -96,13 +96,7 @@ def _replace(interp: Interpreter, value: TensorValue, new: TracedTensor) -> None
     plain = new.storage.input is None and not new.spec.requires_grad and not new.chain
     held = TracedTensor(builder, new.storage, (), new.node, new.spec, new.anchored) if plain else shown
     held.generation = new.generation if plain else shown.generation
-    _set(builder, value, "data", interp.context.tensor_value(held))
-
-
-def _set(builder: GraphBuilder, value: TensorValue, name: str, new: object) -> None:
-    before = getattr(value, name)
-    builder.journal.append(lambda: setattr(value, name, before))
-    setattr(value, name, new)
+    builder.set(value, "data", interp.context.tensor_value(held))
 
 
 __all__ = ["store_data"]

@@ -7,7 +7,8 @@ body that has one, or results that fit badly, break the graph, and eager says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,6 +184,20 @@ def _trace(interp: Interpreter, fn: Value, arguments: list[Any]) -> Body:
             argument = interp.context.tensor_value(builder.fresh(parameters[-1]))
         values.append(argument)
     return trace_body(interp, fn, values, {}, parameters, fresh=True)
+
+
+@contextlib.contextmanager
+def as_whole(interp: Interpreter, refuse: Callable[[str], GraphBreak]) -> Iterator[None]:
+    """Trace a call as a whole, like one in a frame: where the graph would break inside, it breaks at the call."""
+    outer, depth = interp.ordinary_depth, len(interp.frames)
+    interp.ordinary_depth = interp.sync_depth + 1
+    try:
+        yield
+    except GraphBreak as error:
+        del interp.frames[depth:]
+        raise refuse(str(error)) from None
+    finally:
+        interp.ordinary_depth = outer
 
 
 def trace_body(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[str, Value], parameters: list[Node],

@@ -141,17 +141,15 @@ def _unless(interp: Interpreter, skipped: TracedTensor, fn: Value, args: list[Va
     if any(node.op.is_random for node in builder.graph.nodes[start:]):
         raise _unskippable("it draws random numbers")
     flags = {skipped.spec.device: builder.node(skipped)}
-    grad_mode = builder.state.grad_enabled
-    builder.state.set("grad_enabled", False)
-    for storage in dict.fromkeys(tensor.storage for tensor in _tensors(interp)):
-        generation, old = before.get(storage, (0, storage.values[0]))
-        if storage.generation == generation or storage.input is None and storage not in known:
-            continue
-        device = old.tensor.device
-        if device not in flags:
-            flags[device] = builder.emit(_aten._to_copy.default, (builder.node(skipped),), {"device": device})
-        _choose(interp, storage, flags[device], old)
-    builder.state.set("grad_enabled", grad_mode)
+    with builder.state.grad_mode(False):
+        for storage in dict.fromkeys(tensor.storage for tensor in _tensors(interp)):
+            generation, old = before.get(storage, (0, storage.values[0]))
+            if storage.generation == generation or storage.input is None and storage not in known:
+                continue
+            device = old.tensor.device
+            if device not in flags:
+                flags[device] = builder.emit(_aten._to_copy.default, (builder.node(skipped),), {"device": device})
+            _choose(interp, storage, flags[device], old)
     return result
 
 

@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from torch._higher_order_ops.utils import _maybe_compile_and_run_fn
 
-from ...breaks import GraphBreak
 from ...capture.traced import TracedTensor
 from ...interpreter.callees import builtin
 from ...values import Interpreter, ListValue, TupleValue, Value, const
 from ...values.tree import tree_iter, tree_pack
-from .higher_order import _bind, _items, _refusal, state_of, structure_of
+from .higher_order import _bind, _items, _refusal, as_whole, state_of, structure_of
 
 _scan, _map = (importlib.import_module(f"torch._higher_order_ops.{name}") for name in ("scan", "map"))
 
@@ -39,14 +38,8 @@ def compile_and_run(interp: Interpreter, args: list[Value], kwargs: dict[str, Va
     its operators do not check by themselves what they are given."""
     if args[0].code not in _RUNS:
         raise _refusal("torch compiles it as a whole")
-    outer, depth, interp.ordinary_depth = interp.ordinary_depth, len(interp.frames), interp.sync_depth + 1
-    try:
+    with as_whole(interp, _refusal):
         return interp.call_sync(args[0], args[1:], kwargs)
-    except GraphBreak as error:
-        del interp.frames[depth:]
-        raise _refusal(str(error)) from None
-    finally:
-        interp.ordinary_depth = outer
 
 
 @builtin(_scan.scan_op)

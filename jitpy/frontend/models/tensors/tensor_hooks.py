@@ -91,8 +91,7 @@ def _registered_at(interp: Interpreter) -> int:
 
 @builds(HookNumberValue)
 def _build_number(emitter: Emitter, value: HookNumberValue) -> None:
-    emitter.call(_number, lambda: emitter.const(value.index))
-    emitter.remember(value)
+    emitter.make(value, _number, lambda: emitter.const(value.index))
 
 
 def _number(index: int) -> int:
@@ -104,8 +103,7 @@ def _number(index: int) -> int:
 def _build_reference(emitter: Emitter, value: HooksReferenceValue) -> None:
     if value.target is None or value.target.source is None:
         raise RestartAnalysis(value.born, GraphBreak("skipped", "a hook is registered, and its handle is left"))
-    emitter.call(weakref.ref, lambda: emitter.load(value.target))
-    emitter.remember(value)
+    emitter.make(value, weakref.ref, value.target)
 
 
 @builtin(RemovableHandle.remove)
@@ -165,9 +163,7 @@ def _kept(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> V
 @builtin(keep)
 def _keep(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, grad = args
-    before = value.grad
-    interp.builder.journal.append(lambda: setattr(value, "grad", before))
-    value.grad = grad
+    interp.builder.set(value, "grad", grad)
     return const(None)
 
 
@@ -199,7 +195,6 @@ def _run(interp: Interpreter, hooked: Hooks, grad: Node, create_graph: bool, old
     """Call the hooks of a tensor whose gradient is complete, in order; what they make of it. Memory of nodes in `old`
     is somebody else's."""
     builder = interp.builder
-    state = builder.state
     memory = memory_of(builder, grad)
     is_shared = memory is None or memory in old
     own = builder.emit(torch.ops.aten.clone.default, (grad,)) if is_shared else grad
@@ -207,17 +202,14 @@ def _run(interp: Interpreter, hooked: Hooks, grad: Node, create_graph: bool, old
     builder.speculation.hand(memory or grad, first, hooked.assumption, is_shared)
     old.update((memory or grad, own))
     value = interp.from_payload(first)
-    grad_mode = state.grad_enabled
-    state.set("grad_enabled", create_graph)
     try:
-        for _, hook in sorted(hooked.hooks.vals.items(), key=lambda item: item[0] == RETAINS):
-            value = _result(interp.call_sync(hook, [value]), value)
-            if builder.node(first) is not own:
-                raise Uncapturable("autograd", "a hook that changes its gradient in place")
+        with builder.state.grad_mode(create_graph):
+            for _, hook in sorted(hooked.hooks.vals.items(), key=lambda item: item[0] == RETAINS):
+                value = _result(interp.call_sync(hook, [value]), value)
+                if builder.node(first) is not own:
+                    raise Uncapturable("autograd", "a hook that changes its gradient in place")
     except TracedException:
         raise Uncapturable("autograd", "a hook that raises") from None
-    finally:
-        state.set("grad_enabled", grad_mode)
     if value.traced is first:
         return own
     made = _as_gradient(interp, value.traced, grad, create_graph)

@@ -118,7 +118,7 @@ for _transform in _OPTIONS:
 def _build(emitter: Emitter, value: TransformValue) -> None:
     """The real transformed function, where one leaves the traced code."""
     options = value.options
-    emitter.call(_transformed, lambda: emitter.const(value.transform), lambda: emitter.load(value.func),
+    emitter.call(_transformed, lambda: emitter.const(value.transform), value.func,
                  lambda: emitter.const(options))
 
 
@@ -276,18 +276,14 @@ def trace(interp: Interpreter, fn: TransformValue, tree: Any, tensors: list[Tens
                  for index, (tensor, axis) in enumerate(zip(tensors, axes, strict=False))]
     arguments = [_substitute(interp, part, placeholders) for part in tree[0]]
     keywords = {k: _substitute(interp, part, placeholders) for k, part in tree[1].items()}
-    grad = builder.state.grad_enabled
-    if fn.transform in _REVERSE:
-        builder.state.set("grad_enabled", True)
     batched, builder.state.batched = builder.state.batched, fn.transform is torch.func.vmap
     builder.state.transforms += 1
     try:
-        body = trace_body(interp, fn.func, arguments, keywords, placeholders)
+        with builder.state.grad_mode(fn.transform in _REVERSE or builder.state.grad_enabled):
+            body = trace_body(interp, fn.func, arguments, keywords, placeholders)
     finally:
         builder.state.transforms -= 1
         builder.state.batched = batched
-        if builder.state.grad_enabled != grad:
-            builder.state.set("grad_enabled", grad)
     _check_writes(interp, body, [node for node, axis in zip(body.parameters, axes, strict=True) if axis is not None])
     if any(is_programs_own(node.op) and has_python_rules(node.op.target) for node in body.graph.nodes):
         raise refusal("an operator whose gradient or batching rule may be Python of the program's")
