@@ -148,16 +148,6 @@ def float_divmod(self, other, /):
     return self // other, self % other
 
 
-@substitute(builtins.round)
-def round(number, ndigits=None):
-    method = getattr(type(number), "__round__", None)
-    if method is None:
-        raise TypeError(f"type {type(number).__name__} doesn't define __round__ method")
-    if ndigits is None:
-        return method(number)
-    return method(number, ndigits)
-
-
 def iterate_call(function, sentinel, /):
     """`iter(function, sentinel)`."""
     if not callable(function):

@@ -6,62 +6,11 @@ import operator
 
 from .registry import substitute
 
-for _function, _body in {
-    operator.add: lambda a, b, /: a + b,
-    operator.sub: lambda a, b, /: a - b,
-    operator.mul: lambda a, b, /: a * b,
-    operator.matmul: lambda a, b, /: a @ b,
-    operator.truediv: lambda a, b, /: a / b,
-    operator.floordiv: lambda a, b, /: a // b,
-    operator.mod: lambda a, b, /: a % b,
-    operator.pow: lambda a, b, /: a**b,
-    operator.and_: lambda a, b, /: a & b,
-    operator.or_: lambda a, b, /: a | b,
-    operator.xor: lambda a, b, /: a ^ b,
-    operator.lshift: lambda a, b, /: a << b,
-    operator.rshift: lambda a, b, /: a >> b,
-    operator.neg: lambda a, /: -a,
-    operator.pos: lambda a, /: +a,
-    operator.inv: lambda a, /: ~a,
-    operator.invert: lambda a, /: ~a,
-    operator.not_: lambda a, /: not a,
-    operator.truth: lambda a, /: True if a else False,
-    operator.abs: lambda a, /: abs(a),
-    operator.eq: lambda a, b, /: a == b,
-    operator.ne: lambda a, b, /: a != b,
-    operator.lt: lambda a, b, /: a < b,
-    operator.le: lambda a, b, /: a <= b,
-    operator.gt: lambda a, b, /: a > b,
-    operator.ge: lambda a, b, /: a >= b,
-    operator.is_: lambda a, b, /: a is b,
-    operator.is_not: lambda a, b, /: a is not b,
-    operator.contains: lambda a, b, /: b in a,
-    operator.getitem: lambda a, b, /: a[b],
-}.items():
-    substitute(_function)(_body)
 
-
-@substitute(operator.index)
-def index(a, /):
-    if isinstance(a, int):
-        return int(a)
-    method = getattr(type(a), "__index__", None)
-    if method is None:
-        raise TypeError(f"'{type(a).__name__}' object cannot be interpreted as an integer")
-    found = method(a)
-    if not isinstance(found, int):
-        raise TypeError(f"__index__ returned non-int (type {type(found).__name__})")
-    return found
-
-
-@substitute(operator.setitem)
-def setitem(a, b, c, /):
-    a[b] = c
-
-
-@substitute(operator.delitem)
-def delitem(a, b, /):
-    del a[b]
+@substitute(operator.inv)
+@substitute(operator.invert)
+def invert(a, /):
+    return ~a
 
 
 @substitute(operator.concat)
@@ -89,84 +38,6 @@ def index_of(a, b, /):
             return position
         position += 1
     raise ValueError("sequence.index(x): x not in sequence")
-
-
-@substitute(operator.iadd)
-def iadd(a, b, /):
-    a += b
-    return a
-
-
-@substitute(operator.isub)
-def isub(a, b, /):
-    a -= b
-    return a
-
-
-@substitute(operator.imul)
-def imul(a, b, /):
-    a *= b
-    return a
-
-
-@substitute(operator.imatmul)
-def imatmul(a, b, /):
-    a @= b
-    return a
-
-
-@substitute(operator.itruediv)
-def itruediv(a, b, /):
-    a /= b
-    return a
-
-
-@substitute(operator.ifloordiv)
-def ifloordiv(a, b, /):
-    a //= b
-    return a
-
-
-@substitute(operator.imod)
-def imod(a, b, /):
-    a %= b
-    return a
-
-
-@substitute(operator.ipow)
-def ipow(a, b, /):
-    a **= b
-    return a
-
-
-@substitute(operator.iand)
-def iand(a, b, /):
-    a &= b
-    return a
-
-
-@substitute(operator.ior)
-def ior(a, b, /):
-    a |= b
-    return a
-
-
-@substitute(operator.ixor)
-def ixor(a, b, /):
-    a ^= b
-    return a
-
-
-@substitute(operator.ilshift)
-def ilshift(a, b, /):
-    a <<= b
-    return a
-
-
-@substitute(operator.irshift)
-def irshift(a, b, /):
-    a >>= b
-    return a
 
 
 @substitute(operator.iconcat)

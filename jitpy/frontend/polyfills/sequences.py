@@ -4,46 +4,10 @@ from __future__ import annotations
 
 import _bisect
 import _heapq
-import builtins
-import operator
-import sys
 
 from .registry import give_up, substitute
 
 # Construction from any iterable.
-
-
-@substitute(builtins.list)
-def list_from_iterable(iterable=(), /):
-    result = []
-    for item in iterable:
-        result.append(item)
-    return result
-
-
-@substitute(builtins.tuple)
-def tuple_from_iterable(iterable=(), /):
-    if type(iterable) is tuple:
-        return iterable
-    result = []
-    for item in iterable:
-        result.append(item)
-    return (*result,)
-
-
-@substitute(list.__init__)
-def list_init(self, iterable=(), /):
-    list.clear(self)
-    for item in iterable:
-        list.append(self, item)
-
-
-@substitute(list.extend)
-def list_extend(self, iterable, /):
-    if iterable is self:
-        iterable = self[:]
-    for item in iterable:
-        list.append(self, item)
 
 
 @substitute(list.__iadd__)
@@ -75,46 +39,112 @@ def _first_difference(left, right):
     return shorter
 
 
-def _same(self, other, kind):
-    return _sequence_eq(self, other) if isinstance(other, kind) else NotImplemented
+@substitute(list.__eq__)
+def list_eq(self, other, /):
+    if not isinstance(other, list):
+        return NotImplemented
+    return _sequence_eq(self, other)
 
 
-def _differs(self, other, kind):
-    return not _sequence_eq(self, other) if isinstance(other, kind) else NotImplemented
+@substitute(list.__ne__)
+def list_ne(self, other, /):
+    if not isinstance(other, list):
+        return NotImplemented
+    return not _sequence_eq(self, other)
 
 
-def _ordered(self, other, kind, compare):
-    if not isinstance(other, kind):
+@substitute(list.__lt__)
+def list_lt(self, other, /):
+    if not isinstance(other, list):
         return NotImplemented
     i = _first_difference(self, other)
     if i >= len(self) or i >= len(other):
-        return compare(len(self), len(other))
-    return compare(self[i], other[i])
+        return len(self) < len(other)
+    return self[i] < other[i]
 
 
-for _method, _body in {
-    list.__eq__: lambda self, other, /: _same(self, other, list),
-    list.__ne__: lambda self, other, /: _differs(self, other, list),
-    list.__lt__: lambda self, other, /: _ordered(self, other, list, operator.lt),
-    list.__le__: lambda self, other, /: _ordered(self, other, list, operator.le),
-    list.__gt__: lambda self, other, /: _ordered(self, other, list, operator.gt),
-    list.__ge__: lambda self, other, /: _ordered(self, other, list, operator.ge),
-    tuple.__eq__: lambda self, other, /: _same(self, other, tuple),
-    tuple.__ne__: lambda self, other, /: _differs(self, other, tuple),
-    tuple.__lt__: lambda self, other, /: _ordered(self, other, tuple, operator.lt),
-    tuple.__le__: lambda self, other, /: _ordered(self, other, tuple, operator.le),
-    tuple.__gt__: lambda self, other, /: _ordered(self, other, tuple, operator.gt),
-    tuple.__ge__: lambda self, other, /: _ordered(self, other, tuple, operator.ge),
-}.items():
-    substitute(_method)(_body)
+@substitute(list.__le__)
+def list_le(self, other, /):
+    if not isinstance(other, list):
+        return NotImplemented
+    i = _first_difference(self, other)
+    if i >= len(self) or i >= len(other):
+        return len(self) <= len(other)
+    return self[i] <= other[i]
 
 
-def contains_by_iteration(iterable, value, /):
-    """`value in iterable` where its type has no `__contains__` of its own."""
-    for item in iterable:
-        if item is value or item == value:
-            return True
-    return False
+@substitute(list.__gt__)
+def list_gt(self, other, /):
+    if not isinstance(other, list):
+        return NotImplemented
+    i = _first_difference(self, other)
+    if i >= len(self) or i >= len(other):
+        return len(self) > len(other)
+    return self[i] > other[i]
+
+
+@substitute(list.__ge__)
+def list_ge(self, other, /):
+    if not isinstance(other, list):
+        return NotImplemented
+    i = _first_difference(self, other)
+    if i >= len(self) or i >= len(other):
+        return len(self) >= len(other)
+    return self[i] >= other[i]
+
+
+@substitute(tuple.__eq__)
+def tuple_eq(self, other, /):
+    if not isinstance(other, tuple):
+        return NotImplemented
+    return _sequence_eq(self, other)
+
+
+@substitute(tuple.__ne__)
+def tuple_ne(self, other, /):
+    if not isinstance(other, tuple):
+        return NotImplemented
+    return not _sequence_eq(self, other)
+
+
+@substitute(tuple.__lt__)
+def tuple_lt(self, other, /):
+    if not isinstance(other, tuple):
+        return NotImplemented
+    i = _first_difference(self, other)
+    if i >= len(self) or i >= len(other):
+        return len(self) < len(other)
+    return self[i] < other[i]
+
+
+@substitute(tuple.__le__)
+def tuple_le(self, other, /):
+    if not isinstance(other, tuple):
+        return NotImplemented
+    i = _first_difference(self, other)
+    if i >= len(self) or i >= len(other):
+        return len(self) <= len(other)
+    return self[i] <= other[i]
+
+
+@substitute(tuple.__gt__)
+def tuple_gt(self, other, /):
+    if not isinstance(other, tuple):
+        return NotImplemented
+    i = _first_difference(self, other)
+    if i >= len(self) or i >= len(other):
+        return len(self) > len(other)
+    return self[i] > other[i]
+
+
+@substitute(tuple.__ge__)
+def tuple_ge(self, other, /):
+    if not isinstance(other, tuple):
+        return NotImplemented
+    i = _first_difference(self, other)
+    if i >= len(self) or i >= len(other):
+        return len(self) >= len(other)
+    return self[i] >= other[i]
 
 
 @substitute(list.__contains__, tuple.__contains__)
@@ -123,67 +153,6 @@ def sequence_contains(self, value, /):
         if item is value or item == value:
             return True
     return False
-
-
-@substitute(list.count, tuple.count)
-def sequence_count(self, value, /):
-    count = 0
-    for item in self:
-        if item is value or item == value:
-            count += 1
-    return count
-
-
-def _position(self, value, start, stop):
-    size = len(self)
-    if start < 0:
-        start += size
-        if start < 0:
-            start = 0
-    if stop < 0:
-        stop += size
-    i = start
-    while i < stop and i < len(self):
-        if self[i] is value or self[i] == value:
-            return i
-        i += 1
-    return -1
-
-
-@substitute(list.index)
-def list_index(self, value, start=0, stop=sys.maxsize, /):
-    i = _position(self, value, start, stop)
-    if i < 0:
-        message = "list.index(x): x not in list" if sys.version_info >= (3, 14) else f"{value!r} is not in list"
-        raise ValueError(message)
-    return i
-
-
-@substitute(tuple.index)
-def tuple_index(self, value, start=0, stop=sys.maxsize, /):
-    i = _position(self, value, start, stop)
-    if i < 0:
-        raise ValueError("tuple.index(x): x not in tuple")
-    return i
-
-
-@substitute(list.remove)
-def list_remove(self, value, /):
-    for i in range(len(self)):
-        if self[i] is value or self[i] == value:
-            list.pop(self, i)
-            return
-    raise ValueError("list.remove(x): x not in list")
-
-
-@substitute(list.reverse)
-def list_reverse(self, /):
-    list.__setitem__(self, slice(None), self[::-1])
-
-
-@substitute(list.copy)
-def list_copy(self, /):
-    return [*self]
 
 
 @substitute(list.__add__)
@@ -201,27 +170,6 @@ def tuple_add(self, other, /):
 
 
 # Strings.
-
-
-@substitute(str.join)
-def str_join(self, iterable, /):
-    if type(iterable) is not list and type(iterable) is not tuple:
-        if not hasattr(type(iterable), "__iter__") and not hasattr(type(iterable), "__getitem__"):
-            raise TypeError("can only join an iterable")
-        iterable = list(iterable)
-    position = 0
-    for item in iterable:
-        if not isinstance(item, str):
-            raise TypeError(f"sequence item {position}: expected str instance, {type(item).__name__} found")
-        position += 1
-    if len(iterable) == 1 and type(iterable[0]) is str:
-        return iterable[0]
-    result = ""
-    for position in range(len(iterable)):
-        if position:
-            result = result + self
-        result = result + iterable[position]
-    return result
 
 
 def _bracketed(self, opening, closing):
