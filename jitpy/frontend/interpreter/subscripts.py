@@ -121,7 +121,7 @@ def _wrapper_len(interp: Interpreter, owner: type, a: Value) -> Any:
 def _wrapper_contains(interp: Interpreter, owner: type, a: Value, key: Value) -> Any:
     if issubclass(a.cls, dict):
         return a.contains(interp, key)
-    return contains(interp, a, key) if a.cls in (set, frozenset) and a.base is not None else None
+    return contains(interp, a, key) if a.cls is a.base else None
 
 
 def _wrapper_compare(symbol: str) -> Any:
@@ -150,6 +150,8 @@ def _wrapper_binary(name: str, method: str, swapped: bool = False, inplace: bool
             if not {left.base, right.base} <= {set, frozenset}:
                 return const(NotImplemented)
             return interp.set_binary(name, left, right, inplace)
+        if owner in (list, tuple):
+            return left.combine(interp, name, right, inplace)
         return interp.binary(name, left, right) if answers(interp, method, a, b) else None
 
     return handler
@@ -159,7 +161,7 @@ def _wrapper_binary(name: str, method: str, swapped: bool = False, inplace: bool
 SLOT_WRAPPERS: dict[str, Callable[..., Any]] = {
     "__getitem__": _wrapper_getitem, "__setitem__": _wrapper_setitem, "__delitem__": _wrapper_delitem,
     "__iter__": _wrapper_iter, "__next__": _wrapper_next, "__len__": _wrapper_len, "__contains__": _wrapper_contains,
-    "__eq__": _wrapper_compare("=="), "__ne__": _wrapper_compare("!="),
+    **{method: _wrapper_compare(symbol) for symbol, (_, method, _) in COMPARE.items()},
 }
 for _name, (_, _dunder, _reflected, _inplace) in BINARY.items():
     SLOT_WRAPPERS[_dunder] = _wrapper_binary(_name, _dunder)

@@ -59,27 +59,6 @@ def dict_ior(self, other, /):
     return self
 
 
-@substitute(dict.__eq__)
-def dict_eq(self, other, /):
-    if not isinstance(other, dict):
-        return NotImplemented
-    if dict.__len__(self) != dict.__len__(other):
-        return False
-    for key in dict.__iter__(self):
-        if not dict.__contains__(other, key):
-            return False
-        a, b = dict.get(self, key), dict.get(other, key)
-        if a is not b and not a == b:
-            return False
-    return True
-
-
-@substitute(dict.__ne__)
-def dict_ne(self, other, /):
-    equal = dict_eq(self, other)
-    return equal if equal is NotImplemented else not equal
-
-
 @substitute(dict.__repr__)
 def dict_repr(self, /):
     text = "{"
@@ -110,7 +89,7 @@ def ordered_reduce(self, /):
 
 @substitute(collections.OrderedDict.__eq__)
 def ordered_eq(self, other, /):
-    equal = dict_eq(self, other)
+    equal = dict.__eq__(self, other)
     if equal is not True or not isinstance(other, collections.OrderedDict):
         return equal
     for a, b in zip([*self], [*other], strict=True):
