@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import operator
 import sys
 
 from .registry import rest_of, substitute
@@ -83,25 +82,23 @@ def _with_carry(total, carry):
 
 @substitute(builtins.max)
 def max(*args, key=None, default=_MISSING):
-    return _best("max", args, key, default, operator.gt)
+    return _best("max", True, args, key, default)
 
 
 @substitute(builtins.min)
 def min(*args, key=None, default=_MISSING):
-    return _best("min", args, key, default, operator.lt)
+    return _best("min", False, args, key, default)
 
 
-def _best(name, args, key, default, is_better):
+def _best(name, is_largest, args, key, default):
     if len(args) == 0:
         raise TypeError(f"{name} expected at least 1 argument, got 0")
     if len(args) > 1 and default is not _MISSING:
         raise TypeError(f"Cannot specify a default for {name}() with multiple positional arguments")
-    iterator = iter(args if len(args) > 1 else args[0])
-    best = _MISSING
-    best_key = None
-    for item in rest_of(iterator):
+    best = best_key = _MISSING
+    for item in args if len(args) > 1 else args[0]:
         item_key = item if key is None else key(item)
-        if best is _MISSING or is_better(item_key, best_key):
+        if best is _MISSING or (item_key > best_key if is_largest else item_key < best_key):
             best = item
             best_key = item_key
     if best is not _MISSING:
@@ -109,14 +106,6 @@ def _best(name, args, key, default, is_better):
     if default is not _MISSING:
         return default
     raise ValueError(f"{name}() iterable argument is empty" if _NEW_MESSAGES else f"{name}() arg is an empty sequence")
-
-
-@substitute(builtins.callable)
-def callable(obj, /):
-    for cls in type(obj).__mro__:
-        if "__call__" in cls.__dict__:
-            return True
-    return False
 
 
 @substitute(builtins.divmod)

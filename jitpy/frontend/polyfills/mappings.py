@@ -117,31 +117,7 @@ def count_elements(mapping, iterable, /):
 
 # Views of a dict as sets.
 
-_KEYS = type({}.keys())
-_ITEMS = type({}.items())
-
-
-@substitute(_KEYS.__and__, _ITEMS.__and__)
-def view_and(self, other, /):
-    return {*self}.intersection(other)
-
-
-@substitute(_KEYS.__or__, _ITEMS.__or__)
-def view_or(self, other, /):
-    return {*self}.union(other)
-
-
-@substitute(_KEYS.__sub__, _ITEMS.__sub__)
-def view_sub(self, other, /):
-    return {*self}.difference(other)
-
-
-@substitute(_KEYS.__xor__, _ITEMS.__xor__)
-def view_xor(self, other, /):
-    return {*self}.symmetric_difference(other)
-
-
-@substitute(_KEYS.isdisjoint, _ITEMS.isdisjoint)
+@substitute(type({}.keys()).isdisjoint, type({}.items()).isdisjoint)
 def view_isdisjoint(self, other, /):
     for item in other:
         if item in self:

@@ -58,21 +58,6 @@ def isclose(a, b, *, rel_tol=1e-09, abs_tol=0.0):
     return difference <= abs(rel_tol * b) or difference <= abs(rel_tol * a) or difference <= abs_tol
 
 
-@substitute(math.degrees)
-def degrees(x, /):
-    return float(x) * (180.0 / math.pi)
-
-
-@substitute(math.radians)
-def radians(x, /):
-    return float(x) * (math.pi / 180.0)
-
-
-@substitute(math.fabs)
-def fabs(x, /):
-    return abs(float(x))
-
-
 @substitute(math.ceil)
 def ceil(x, /):
     method = getattr(type(x), "__ceil__", None)

@@ -28,7 +28,7 @@ from ...interpreter.module_attributes import module_getattribute
 from ...interpreter.operators import (
     fold_constants,
 )
-from ...polyfills import ORIGINALS, builtins_, construct
+from ...polyfills import ORIGINALS, POLYFILLS, builtins_, construct
 from ...values import (
     BINARY,
     COMPARE,
@@ -73,7 +73,7 @@ def shown_class(value: Value) -> type:
     return value.cls
 
 
-@builtin(callable, builtins_.callable)
+@builtin(callable)
 def builtin_callable(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if value.opaque is not UNKNOWN:
@@ -379,13 +379,8 @@ def _math(function: Any) -> Any:
             plain = [const(as_int(interp, a, f"math.{function.__name__}")) if a.expr is not None else a
                      for a in args]
             return fold(interp, function, plain, kwargs)
-        from ...polyfills.registry import POLYFILLS
-
         if function in POLYFILLS:
             return interp.call(interp.context.const_object(POLYFILLS[function]), args, kwargs)
-        for a in args:
-            if a.is_instance and function in (math.floor, math.ceil, math.trunc):
-                return interp.call(interp.getattr(a, f"__{function.__name__}__"), [], {})
         folded = fold_deep(interp, function, args, kwargs)
         if folded is not None:
             return folded
@@ -416,8 +411,6 @@ def _extremum(symbol: str, body_name: str) -> Any:
             with interp.recording(body_name):
                 function = getattr(builtins, body_name)
                 return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
-        from ...polyfills import builtins_
-
         return interp.call(interp.context.const_object(getattr(builtins_, body_name)), args, kwargs)
 
     return handler
@@ -433,9 +426,7 @@ builtin(min)(_extremum("<", "min"))
 @builtin(iter)
 def builtin_iter(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
-        from ...polyfills.builtins_ import iterate_call
-
-        return interp.call(interp.context.const_object(iterate_call), args, {})
+        return interp.call(interp.context.const_object(builtins_.iterate_call), args, {})
     return get_iter(interp, args[0])
 
 
