@@ -13,9 +13,9 @@ FRONTEND = Path(__file__).parents[1] / "jitpy" / "frontend"
 #: files in import circles; late imports and those for annotations count
 IN_CIRCLES = 0
 #: lines outside of `values/` that test for a kind of value
-KIND_TESTS = 19
+KIND_TESTS = 18
 #: functions that test for three or more kinds
-LADDERS = 3
+LADDERS = 0
 
 
 def _files() -> Iterator[tuple[str, Path]]:

@@ -17,7 +17,6 @@ from .number import sym
 from .opaque import PyValue
 from .operator_tables import BINARY, UNARY
 from .real_objects import NUMBERS, NUMPY_DTYPES, TORCH_DTYPES
-from .sequence import SequenceValue
 from .wrapping import wraps
 
 if TORCH_DTYPES:
@@ -206,11 +205,11 @@ def operate(interp: Interpreter, name: str, *operands: Value, inplace: bool = Fa
     return interp.call(ufunc, list(operands), out)  # type: ignore[arg-type]
 
 
-def _is_operand(value: Value, operands: tuple[Value, ...]) -> bool:
-    if isinstance(value, SequenceValue):
+def _is_operand(value: Value, operands: tuple[Any, ...]) -> bool:
+    if value.base in (list, tuple):
         return value.cls is value.base and all(
-            v is value or isinstance(v, ArrayValue) and not v.is_scalar for v in operands)
-    return value.is_number or isinstance(value, (ArrayValue, NumpyNumberValue))
+            v is value or v.is_array and not v.is_scalar for v in operands)
+    return value.is_number or value.is_array or isinstance(value, NumpyNumberValue)
 
 
 @wraps(*NUMBERS)

@@ -73,7 +73,7 @@ class ExceptionValue(ObjectValue):
             return const(None)
         raise unsupported(self, f".{name}")
 
-    def set_c_attribute(self, interp: Interpreter, name: str, new: Value) -> bool:
+    def set_c_attribute(self, interp: Interpreter, name: str, new: Any) -> bool:
         if self.source is not None:
             return False
         if name in state_names(self.cls) and not issubclass(self.cls, UnicodeError):  # these take some types only
@@ -82,16 +82,16 @@ class ExceptionValue(ObjectValue):
             self.cause, self.suppress_context = new, True
         elif name == "__context__":
             self.context = new
-        elif name == "__suppress_context__" and isinstance(new, ConstValue):
-            self.suppress_context = bool(new.value)
+        elif name == "__suppress_context__" and new.is_constant:
+            self.suppress_context = bool(new.literal)
         elif name == "__traceback__" and isinstance(new, TracebackValue):
             self.step = new.step if self.step < 0 else self.step
-        elif name == "args" and isinstance(new, TupleValue):
+        elif name == "args" and new.base is tuple:
             if issubclass(self.cls, StopIteration):
                 self.members = {"value": self.c_attribute(interp, "value"), **self.members}
-            self.args = [interp.context.force(v) for v in new.items]
+            self.args = new.forced(interp)
         else:  # a traceback that is not there is taken away
-            return name == "__traceback__" and isinstance(new, ConstValue) and new.value is None and self.step == -1
+            return name == "__traceback__" and new.literal is None and self.step == -1
         return True
 
 

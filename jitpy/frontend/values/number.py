@@ -207,20 +207,20 @@ _SIZE_OPERATORS = {"ADD", "SUBTRACT", "MULTIPLY", "FLOOR_DIVIDE", "REMAINDER"}
 def _as_numbers(interp: Interpreter, name: str, a: Value, b: Value) -> tuple[Value, Value]:
     """Sizes that depend on data are numbers of the graph where the result is no size."""
     sizes = interp.context.sizes
-    if not any(isinstance(v, SymValue) and sizes.is_unbacked(v.expr) for v in (a, b)):
+    if not any(v.expr is not None and sizes.is_unbacked(v.expr) for v in (a, b)):
         with_float = any(v.cls is float for v in (a, b))
-        if any(isinstance(v, SymValue) for v in (a, b)) and (with_float or name == "TRUE_DIVIDE"):
+        if any(v.expr is not None for v in (a, b)) and (with_float or name == "TRUE_DIVIDE"):
             return _number_of_size(interp, a), _number_of_size(interp, b)
         return a, b
-    if name in _SIZE_OPERATORS and all(isinstance(v, SymValue) or v.cls in (int, bool) for v in (a, b)) and not any(
-            isinstance(v, ScalarValue) for v in (a, b)):
-        if name not in ("FLOOR_DIVIDE", "REMAINDER") or isinstance(b, ConstValue) and b.value > 0:
+    if name in _SIZE_OPERATORS and all(
+            v.scalar is None and (v.expr is not None or v.cls in (int, bool)) for v in (a, b)):
+        if name not in ("FLOOR_DIVIDE", "REMAINDER") or b.is_constant and b.literal > 0:
             return a, b
     return as_number(interp, a), as_number(interp, b)
 
 
 def _number_of_size(interp: Interpreter, value: Value) -> Value:
-    return interp.number_of_size(value.expr) if isinstance(value, SymValue) else value
+    return interp.number_of_size(value.expr) if value.expr is not None else value
 
 
 def as_number(interp: Interpreter, value: Value) -> Value:
