@@ -43,20 +43,6 @@ MODULES = (arrays, attention, autograd, builtins_, deques, distributions, except
            iterators, mappings, numbers, objects, operators, optimizers, proxies, sequences, texts)
 
 __all__ = [
-    "ITERATOR_TYPES",
-    "MODULES",
-    "ORIGINALS",
-    "POLYFILLS",
-    "MODELLED_TYPES",
-    "MODELLED_METHODS",
-    "MODELLED_ORIGINALS",
-    "GiveUp",
-    "Items",
-    "give_up",
-    "is_polyfill",
-    "iterate_call",
-    "rest_of",
-    "model_of",
-    "substitute",
-    "zip_strict",
+    "ITERATOR_TYPES", "MODULES", "ORIGINALS", "POLYFILLS", "MODELLED_TYPES", "MODELLED_METHODS", "MODELLED_ORIGINALS",
+    "GiveUp", "Items", "give_up", "is_polyfill", "iterate_call", "rest_of", "model_of", "substitute", "zip_strict",
 ]

@@ -218,6 +218,20 @@ def builtin_len(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return interp.length(args[0])
 
 
+def _evaluate(interp: Interpreter, function: Any, args: Args, kwargs: Kwargs) -> Value:
+    """`function(*args, **kwargs)` of what is made of constants."""
+    return fold(interp, function, [const(a.constant(interp)) for a in args],
+                {k: const(v.constant(interp)) for k, v in kwargs.items()})
+
+
+def _by_method(interp: Interpreter, value: Value, name: str, kind: type, message: str) -> Any:
+    """The number that a special method of an instance's class gives; None where there is no such method."""
+    hook = interp.context.class_lookup(value.cls, name) if value.is_instance else MISSING
+    if isinstance(hook, types.FunctionType):
+        return checked_call(interp, hook, kind, message, value)
+    return None if hook is MISSING else interp.call(interp.getattr(value, name), [], {})
+
+
 def _plain_number(interp: Interpreter, value: Value) -> Value:
     """The Python number in a scalar of numpy's; other Values as they are."""
     return value.number(interp) if value.is_array else value
@@ -239,15 +253,11 @@ def builtin_int(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         made = value.converted(interp, int)
         if made is not None:
             return made
-        if value.is_instance:
-            for name in ("__int__", "__index__"):
-                hook = interp.context.class_lookup(value.cls, name)
-                if isinstance(hook, types.FunctionType):
-                    return checked_call(interp, hook, int, f"{name} returned non-int (type %s)", value)
-                if hook is not MISSING:
-                    return interp.call(interp.getattr(value, name), [], {})
-    return fold(interp, int, [const(a.constant(interp)) for a in args],
-                {k: const(v.constant(interp)) for k, v in kwargs.items()})
+        for name in ("__int__", "__index__"):
+            made = _by_method(interp, value, name, int, f"{name} returned non-int (type %s)")
+            if made is not None:
+                return made
+    return _evaluate(interp, int, args, kwargs)
 
 
 @builtin(float)
@@ -257,19 +267,16 @@ def builtin_float(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         made = value.converted(interp, float)
         if made is not None:
             return made
-        hook = interp.context.class_lookup(value.cls, "__float__") if value.is_instance else MISSING
-        if isinstance(hook, types.FunctionType):
-            message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
-            return checked_call(interp, hook, float, message, value)
-        if hook is not MISSING:
-            return interp.call(interp.getattr(value, "__float__"), [], {})
-    return fold(interp, float, [const(a.constant(interp)) for a in args], {})
+        message = f"{type_name(value.cls)}.__float__ returned non-float (type %s)"
+        made = _by_method(interp, value, "__float__", float, message)
+        if made is not None:
+            return made
+    return _evaluate(interp, float, args, {})
 
 
 @builtin(complex)
 def builtin_complex(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return fold(interp, complex, [const(a.constant(interp)) for a in args],
-                {k: const(v.constant(interp)) for k, v in kwargs.items()})
+    return _evaluate(interp, complex, args, kwargs)
 
 
 @builtin(abs)
@@ -295,16 +302,14 @@ def builtin_round(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
             return number_value(interp.builder.scalar_op(round, *(a.payload(interp) for a in args)))
     if value.is_instance:
         return interp.call(interp.getattr(value, "__round__"), args[1:], {})
-    return fold(interp, round, [const(a.constant(interp)) for a in args],
-                {k: const(v.constant(interp)) for k, v in kwargs.items()})
+    return _evaluate(interp, round, args, kwargs)
 
 
 @builtin(pow)
 def builtin_pow(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2 and not kwargs:
         return interp.binary("POWER", args[0], args[1])
-    return fold(interp, pow, [const(a.constant(interp)) for a in args],
-                {k: const(v.constant(interp)) for k, v in kwargs.items()})
+    return _evaluate(interp, pow, args, kwargs)
 
 
 def checked_call(interp: Interpreter, method: types.FunctionType, kind: type, message: str, *args: Value) -> Any:
@@ -346,15 +351,8 @@ def builtin_id(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return const(id(found))
 
 
-def _folding(function: Any) -> Any:
-    def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        return fold(interp, function, [const(a.constant(interp)) for a in args], {})
-
-    return handler
-
-
 for _function in (ord, chr, bin, hex, oct, ascii):
-    builtin(_function)(_folding(_function))
+    builtin(_function)((lambda f: lambda interp, args, kwargs: _evaluate(interp, f, args, {}))(_function))
 
 
 #: what functions of `math` ask of numbers
@@ -468,7 +466,7 @@ def builtin_str(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
         return const("")
     if len(args) > 1:
-        return fold(interp, str, [const(a.constant(interp)) for a in args], {})
+        return _evaluate(interp, str, args, {})
     return to_str(interp, args[0])
 
 
@@ -567,12 +565,9 @@ def operator_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     value = args[0]
     if value.expr is not None:
         return value
-    if value.is_instance and value.base not in (list, tuple):
-        hook = interp.context.class_lookup(value.cls, "__index__")
-        if isinstance(hook, types.FunctionType):
-            return checked_call(interp, hook, int, "__index__ returned non-int (type %s)", value)
-        if hook is not MISSING:
-            return interp.call(interp.getattr(value, "__index__"), [], {})
+    made = _by_method(interp, value, "__index__", int, "__index__ returned non-int (type %s)")
+    if made is not None:
+        return made
     return const(int(as_int(interp, value, "operator.index")))
 
 
