@@ -27,7 +27,7 @@ from . import config, frame_policy, logs
 from .backends.registry import get_backend
 from .errors import BackendError, FullGraphError, SpecializationError
 from .frontend import bytecode, models
-from .frontend.breaks import BreakRecord, GraphBreak, Reason, RestartAnalysis, Signal, Skip
+from .frontend.breaks import BreakRecord, GraphBreak, Reason, RestartAnalysis, Signal, Skip, TraceAgain
 from .frontend.bytecode.code import CodeTable, all_positional, has_own_builtins, is_readable, param_names
 from .frontend.bytecode.resume_codes import is_resume_code, origin_code
 from .frontend.codegen.frame_code import Unreconstructable
@@ -333,6 +333,8 @@ class Engine:
                 result = self._trace(code, params, globals, closure, dict(forced), times)
                 frame_policy.hand_over(cause.recursive for cause in forced.values())
                 break
+            except TraceAgain:
+                continue
             except RestartAnalysis as restart:
                 if restart.step in forced and not restart.cause.tail:
                     raise Skip(restart.cause.reason.id, restart.cause.detail) from restart

@@ -233,6 +233,10 @@ class RestartAnalysis(Signal):
         self.cause = cause
 
 
+class TraceAgain(Signal):
+    """Trace again from the start: what was noted since (`Observations`) has it come out in another way."""
+
+
 @dataclass(slots=True)
 class BreakRecord:
     """A graph break as reports show it."""

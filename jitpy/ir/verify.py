@@ -89,7 +89,8 @@ def _unique_names(graph: Graph) -> Iterator[tuple[Node | None, str]]:
 
 
 _CONSTANT_TYPES = (int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype, torch.device,
-                   torch.layout, torch.memory_format, torch.Generator, sympy.Basic)
+                   torch.layout, torch.memory_format, torch.Generator, torch._C.ScriptObject,
+                   sympy.Basic)
 
 
 def _argument_kinds(graph: Graph) -> Iterator[tuple[Node | None, str]]:

@@ -31,6 +31,8 @@ class Observations:
         #: objects whose identity the program asked for: a reference, and how many there were
         self.objects: dict[Any, tuple[weakref.ref[Any], int]] = {}
 
+        #: operators whose body in Python cannot be part of a graph
+        self.whole_operators: set[Any] = set()
         #: values that the program needed to know, by what they are about
         self.needed: dict[Any, set[int]] = {}
         #: functions without a place in a module: references to the code and to the function seen last

@@ -28,6 +28,7 @@ from . import (  # noqa: F401
     norm_backward,
     philox,
     pointwise,
+    quantized,
     random_state,
     recurrent,
     reductions,

@@ -156,7 +156,7 @@ def _error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any],
             target(*map(_made, args), **{name: _made(value) for name, value in kwargs})
     except (RuntimeError, OverflowError) as error:
         return str(error)
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, IndexError, AssertionError):
         return None
     return None
 

@@ -11,6 +11,7 @@ import re
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +28,8 @@ from .table import forget
 _PYTHON = r"\w*(\[alias\])?: registered at [^\n]*(\.py|>):\d+ "
 _GRADIENT = re.compile(f"^Autograd{_PYTHON}", re.MULTILINE)
 _COMPOSITE = re.compile(f"^CompositeImplicitAutograd{_PYTHON}", re.MULTILINE)
+#: kernels made of other operators, which autograd does not look into
+_EXPLICIT = re.compile(f"^CompositeExplicitAutograd{_PYTHON}", re.MULTILINE)
 _OF_TORCH = frozenset({"aten", "prims", "prim"})
 
 
@@ -89,30 +92,34 @@ def body_of(overload: torch._ops.OpOverload) -> Any:
 
 
 class _Entered(Exception):
-    """Carries the code of the first Python function that an operator calls, which is not run."""
+    """Carries the frame of the first Python function that an operator calls, which is not run."""
 
-    def __init__(self, code: types.CodeType) -> None:
-        super().__init__(code.co_name)
-        self.code = code
+    def __init__(self, frame: types.FrameType) -> None:
+        super().__init__(frame.f_code.co_name)
+        self.code, self.globals = frame.f_code, frame.f_globals
 
 
 #: what stands for an argument of a type in a call whose kernel is not run
 _SAMPLES: dict[str, Any] = {"int": 1, "SymInt": 1, "float": 1.0, "bool": False, "number": 1, "str": "", "Device": "cpu",
                             "ScalarType": torch.float32, "Layout": torch.strided,
                             "MemoryFormat": torch.contiguous_format}
-_BODIES: dict[torch._ops.OpOverload, weakref.ref[types.FunctionType] | None] = {}
+#: what gives the body of an operator, as long as that is registered
+_BODIES: dict[torch._ops.OpOverload, Callable[[], types.FunctionType | None] | None] = {}
 
 
-def composite_body(overload: torch._ops.OpOverload) -> types.FunctionType | None:
+def composite_body(overload: torch._ops.OpOverload, needs_grad: bool) -> types.FunctionType | None:
     """The function in Python that a composite operator is made of. Torch does not tell which that is: the operator is
-    called, and left as soon as it enters a function. None where there is none, or where several have that code."""
+    called, and left as soon as it enters a function. None where there is none, or where several have that code, or
+    where autograd would not look into it."""
+    if needs_grad and not has_python_body(overload):
+        return None
     known = _BODIES.get(overload, _BODIES)
-    body = known() if isinstance(known, weakref.ref) else None
+    body = known() if callable(known) else None
     if known is None or body is not None:
         return body
-    body = _found_body(overload) if has_python_body(overload) else None
-    _BODIES[overload] = None if body is None else weakref.ref(body)
-    return body
+    has_body = has_python_body(overload) or _is_registered(overload, _EXPLICIT)
+    found = _BODIES[overload] = _found_body(overload) if has_body and not fake_of(overload) else None
+    return None if found is None else found()
 
 
 class BodyOf:
@@ -120,14 +127,22 @@ class BodyOf:
 
     def __init__(self, overload: torch._ops.OpOverload) -> None:
         self.overload = overload
-        self.body = composite_body(overload)
+        self.body = composite_body(overload, False)
 
     def __call__(self, _: Any = None) -> bool:
         known = _BODIES.get(self.overload)
-        return known is not None and known() is self.body
+        return callable(known) and known() is self.body
 
 
-def _found_body(overload: torch._ops.OpOverload) -> types.FunctionType | None:
+def _function_of(code: types.CodeType, globals: dict[str, Any], overload: torch._ops.OpOverload) -> types.FunctionType:
+    """A function with this code, and the defaults of the operator."""
+    given = [one for one in overload._schema.arguments if one.has_default_value()]
+    made = types.FunctionType(code, globals, argdefs=tuple(one.default_value for one in given if not one.kwarg_only))
+    made.__kwdefaults__ = {one.name: one.default_value for one in given if one.kwarg_only}
+    return made
+
+
+def _found_body(overload: torch._ops.OpOverload) -> Callable[[], types.FunctionType | None] | None:
     samples: list[Any] = []
     for argument in overload._schema.arguments:
         kind = str(argument.real_type)
@@ -140,7 +155,7 @@ def _found_body(overload: torch._ops.OpOverload) -> types.FunctionType | None:
 
     def leave(frame: types.FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code is not torch._ops.OpOverload.__call__.__code__:
-            raise _Entered(frame.f_code)
+            raise _Entered(frame)
 
     count = sum(not argument.kwarg_only for argument in overload._schema.arguments)
     named = {one.name: sample for one, sample in
@@ -152,7 +167,10 @@ def _found_body(overload: torch._ops.OpOverload) -> types.FunctionType | None:
     except _Entered as entered:
         found = [one for one in gc.get_referrers(entered.code) if type(one) is types.FunctionType
                  and one.__code__ is entered.code]
-        return found[0] if len(found) == 1 else None
+        if not found and not entered.code.co_freevars:  # frozen objects refer to it
+            made = _function_of(entered.code, entered.globals, overload)
+            return lambda: made
+        return weakref.ref(found[0]) if len(found) == 1 else None
     except Exception:
         return None  # it does not take samples
     finally:

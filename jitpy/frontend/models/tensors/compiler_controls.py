@@ -45,13 +45,21 @@ def is_loaded() -> bool:
     return hasattr(sys.modules.get(_WRAPPERS), "_stance")
 
 
+#: blocks that set options of the compiler's, which nothing in a trace reads
+_OPTIONS = ("DynamoConfigPatchProxy.__enter__", "DynamoConfigPatchProxy.__exit__")
+
+
 def _of_compiler(function: types.FunctionType) -> Any:
-    return True if function.__globals__.get("__name__") in _COMPILERS else None
+    module = function.__globals__.get("__name__")
+    is_option = module == "torch._dynamo.decorators" and function.__code__.co_qualname in _OPTIONS
+    return True if is_option or module in _COMPILERS else None
 
 
 @family("wrapped for the compiler", _of_compiler, FUNCTION, is_exact=False)
 def _call_wrapped(interp: Interpreter, fn: FunctionValue, obj: Any, found: Any, args: list[Value],
                   kwargs: dict[str, Value]) -> Any:
+    if obj.__code__.co_qualname in _OPTIONS:
+        return interp.context.const_object(None)
     variable = wrapped_for_compiler(obj)
     return NotImplemented if variable is None else interp.call(closed_over(interp, fn, variable), args, kwargs)
 

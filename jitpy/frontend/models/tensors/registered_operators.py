@@ -2,7 +2,8 @@
 
 A call that needs a gradient of `torch.library.register_autograd` is traced as torch makes it, an autograd function
 around the operator: what `setup_context` and `backward` read of Python is guarded, what they change breaks the graph.
-A composite operator is a node, so that its body runs at each call; where that needs a gradient, the graph breaks.
+A composite operator is traced through its body in Python. Where that cannot be found or traced, the operator is a node
+of its own, or breaks the graph if it needs a gradient.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from jitpy.ir.ops.registered import (
     registration_of,
 )
 
-from ...breaks import GraphBreak
+from ...breaks import GraphBreak, TraceAgain
 from ...guards.source import constant
 from ...polyfills import autograd
 from ...values import ConstValue, Interpreter, Value
@@ -48,11 +49,24 @@ def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: 
     body = body_of(overloads[0])
     if body is not None and not _needs_grad(interp, args, kwargs):
         return interp.call(interp.context.const_object(body), args, kwargs)
-    body = composite_body(overloads[0]) if len(overloads) == 1 else None
+    may_enter = len(overloads) == 1 and overloads[0] not in interp.context.history.whole_operators
+    body = composite_body(overloads[0], _needs_grad(interp, args, kwargs)) if may_enter else None
     bound = None if body is None else _bound(interp, overloads[0]._schema, args, kwargs)
     if bound is not None:
         interp.builder.guards.add(constant(torch, "torch"), "python", BodyOf(overloads[0]), f"the body of {fn}")
-        return interp.call(interp.context.const_object(body), bound, {})
+        # torch leaves out what is as by default
+        arguments = overloads[0]._schema.arguments
+        named = {one.name: value for one, value in zip(arguments, bound, strict=True)
+                 if one.kwarg_only and not _is_default(value, one)}
+        given = [value for one, value in zip(arguments, bound, strict=True) if not one.kwarg_only]
+        while given and _is_default(given[-1], arguments[len(given) - 1]):
+            given.pop()
+        try:
+            with interp.calling_ordinarily():
+                return interp.call_sync(interp.context.const_object(body), given, named)
+        except GraphBreak:
+            interp.context.history.whole_operators.add(overloads[0])
+            raise TraceAgain from None
     has_body = any(map(has_python_body, overloads))
     if not has_body and not any(map(has_python_gradient, overloads)):
         return interp.record(fn, args, kwargs)

@@ -181,8 +181,8 @@ _SKIPPED_MODULES = frozenset((
 ))
 
 
-#: ... but for these: calls of `torch.fx.GraphModule` go through functions of their own
-_ENTERED_MODULES = frozenset(("torch.fx.graph_module",))
+#: ... but for these: calls of `torch.fx.GraphModule` go through functions of their own, its code takes trees apart
+_ENTERED_MODULES = frozenset(("torch.fx.graph_module", "torch.fx._pytree"))
 
 
 @functools.lru_cache(None)
