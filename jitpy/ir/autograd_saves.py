@@ -58,6 +58,11 @@ class _Operand:
 def saved_by(sizes: SizeEnv, node: Node) -> Saves | None:
     """The tensors that autograd keeps for a node's backward pass; None where the op does not run on these."""
     sources = list(dict.fromkeys(node.input_nodes()))
+    if node.op.keeps_all is not None:
+        parts = node.spec if isinstance(node.spec, tuple) else (node.spec,)
+        makers = tuple(node.op.keeps_all if isinstance(part, TensorSpec) and part.requires_grad else None
+                       for part in parts)
+        return Saves(tuple(range(len(sources))), frozenset(range(len(parts))), True, makers)
     specs = [_at_hints(sizes, source.spec) for source in sources]
     target, *arguments = _call_behind(sizes, node)
     call = _at_hints(sizes, map_nodes(arguments, lambda source: _Operand(sources.index(source))))

@@ -55,7 +55,7 @@ class FlexAttention:
     def op(self, specs: Spec) -> Op:
         """The op of the one node that runs this."""
         return Op(NAME, self, infer=lambda env, *args, **kwargs: specs, aliasing=lambda *args, **kwargs: "copy",
-                  differentiable=(True, True, False))
+                  differentiable=(True, True, False), keeps_all="FlexAttentionAutogradOpBackward")
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, blocks: Blocks,
                  captures: Sequence[Any]) -> tuple[torch.Tensor, ...]:

@@ -152,6 +152,8 @@ class Op:
     differentiable: bool | tuple[bool, ...] = True
     #: the target does more where autograd records it: it is called with grad mode off where none does
     is_recordable: bool = False
+    #: the name of the grad_fn of an op of which eager's autograd keeps all operands and results
+    keeps_all: str | None = None
     #: the gradient rule of an op that is made for one node
     vjp: Rule | None = None
     #: whether results are in the memory of the first argument's nodes

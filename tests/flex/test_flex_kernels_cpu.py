@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+import torch.nn.attention.flex_attention as flex_module
+from torch.nn.attention.flex_attention import flex_attention
 
+import jitpy
 from jitpy import config
 from jitpy.backends.cpp.target import CppTarget
 from jitpy.backends.stages import Stages
+from jitpy.engine import all_engines
 from jitpy.ir.graph import Graph
 from jitpy.runtime.executable import make_executable
 from tests.flex.cases import BF16, HALF, MODS, Mod, Tensor, alibi, case, compare_passes, per_key, window
@@ -86,3 +90,20 @@ def test_an_index_out_of_range_is_an_error() -> None:
 def test_captures_that_need_no_gradient() -> None:
     given = case(Mod(alibi, (torch.rand(4),), window, pull=lambda score, b, h, q, k, grad, slopes: grad), SMALL)
     compare_passes(given, run)
+
+
+def test_the_backward_pass_reads_what_the_program_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is copied for it, and a change in between is an error, as in eager."""
+    monkeypatch.setattr(flex_module, "_validate_device", lambda *args: None)  # eager has no gradients on the CPU
+    q, k, v = (torch.randn(1, 2, 64, 16, requires_grad=True) for _ in range(3))
+    jitpy.reset()
+    call = jitpy.jit(lambda q, k, v: flex_attention(q, k, v))
+    out = call(q, k, v)
+    (variant,) = (variant for engine in all_engines() for variant in engine.variants)
+    names = [name for part in variant.graph.lowered if part.notes for kernel in part.notes.kernels
+             for name in kernel.nodes]
+    assert "flex_attention" in names and not any("clone" in name for name in names)
+    with torch.no_grad():
+        k.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()

@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import (
     _get_mod_type,
     _ModificationType,
     create_mask,
+    noop_mask,
 )
 
 from .registry import substitute
@@ -38,7 +39,7 @@ def _one_block(query: Any, key: Any) -> Any:
     count = torch.ones([1, 1, 1], dtype=torch.int32, device=query.device)
     which = torch.zeros([1, 1, 1, 1], dtype=torch.int32, device=query.device)
     size = _LARGE_SPARSE_BLOCK_SIZE, _LARGE_SPARSE_BLOCK_SIZE
-    return BlockMask((1, 1), count, which, None, None, count, which, None, None, size)
+    return BlockMask((1, 1), count, which, None, None, count, which, None, None, size, mask_mod=noop_mask)
 
 
 class _Marks:
