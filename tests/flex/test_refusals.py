@@ -34,6 +34,10 @@ def of_rows(score, b, h, q, k):
     return score + TABLE[b].sum()
 
 
+def of_bits(score, b, h, q, k):
+    return (score.view(torch.int32) // 65536 * 65536).view(torch.float32)
+
+
 def with_effect(score, b, h, q, k):
     SEEN.append(1)
     return score
@@ -49,7 +53,7 @@ def halved(score, b, h, q, k):
     return score / 2
 
 
-@pytest.mark.parametrize("mod", [of_rows, with_effect, with_branch])
+@pytest.mark.parametrize("mod", [of_rows, of_bits, with_effect, with_branch])
 def test_the_report_names_function_and_line(mod):
     def fn(q, k, v, is_captured):
         return None if is_captured else flex_attention(q, k, v, score_mod=mod)

@@ -49,7 +49,20 @@ def trace_element(interp: Interpreter, fn: Value, what: str, specs: Sequence[Ten
         if body.structure != 0:
             raise NotCovered("a result that is no tensor")
         _simplify(body.graph, result)
-    return Element(body.graph, body.captures)
+        captures = [_on_device(builder, node, own, specs[0].device)
+                    for node, own in zip(body.captures, body.graph.inputs[len(specs):], strict=True)]
+    return Element(body.graph, captures)
+
+
+def _on_device(builder: Any, node: Node, own: Node, device: torch.device) -> Node:
+    """A capture where the elements are: a number may lie on the host. `own` is the graph's input for it."""
+    if isinstance(node.spec, ScalarSpec) or node.tensor.device == device:
+        return node
+    if node.tensor.ndim:
+        raise NotCovered(f"a tensor on {node.tensor.device} among tensors on {device}")
+    own.spec = own.tensor.with_(device=device)
+    moved: Node = builder.emit("aten._to_copy.default", (node,), {"device": device})
+    return moved
 
 
 @contextmanager
@@ -74,8 +87,9 @@ def _inside(recorded: list[Node], parameters: list[Node]) -> set[Node]:
     found = set(parameters)
     for node in recorded:
         sources = node.input_nodes()
-        is_made = not sources and node.op.kind == "factory" and isinstance(node.spec, TensorSpec)
-        if is_made and not node.tensor.ndim or not found.isdisjoint(sources):
+        is_number = not sources and node.op.kind == "factory" and isinstance(node.spec, TensorSpec) and \
+            not node.tensor.ndim and node.tensor.device == parameters[0].tensor.device
+        if is_number or not found.isdisjoint(sources):
             found.add(node)
     return found
 
@@ -103,7 +117,7 @@ def _simplify(graph: Graph, result: torch.dtype) -> None:
             kept[node] = b.call(_READ, capture, places, spec=spec)
         elif not isinstance(spec, TensorSpec) or spec.ndim or any(source not in kept for source in sources):
             raise NotCovered(f"{node.op} on more than one element ({node.loc})")
-        elif node.op.is_view and sources and spec.requires_grad == sources[0].tensor.requires_grad:
+        elif node.op.kind == "view" and node.op.index is not None and sources[0].tensor.with_(offset=0) == spec:
             kept[node] = kept[sources[0]]
         elif node.op.kind in ("pointwise", "factory") or node.op.name == "aten.detach.default":
             if node.op.is_random or node.op.is_uninitialised:

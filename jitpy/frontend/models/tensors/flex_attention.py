@@ -74,6 +74,8 @@ def _record(interp: Interpreter, query: Value, key: Value, value: Value, score_m
             scale: Value, kernel_options: Value) -> Value:
     builder, sizes = interp.builder, interp.builder.sizes
     options = constant(interp, kernel_options)
+    if options.get("BACKEND") == "FLASH":
+        raise _refusal("kernels of another library")
     mask = list(interp.iterate(block_mask))
     q, k, v = nodes = _operands(interp, (query, key, value))
     if len({node.tensor.dtype for node in nodes}) > 1 and any(node.tensor.requires_grad for node in nodes):
@@ -107,8 +109,7 @@ def _record(interp: Interpreter, query: Value, key: Value, value: Value, score_m
                              builder.loc, grad_enabled=grad)
     out, *statistics = builder.results(node, specs)
     # the operator's are to base 2
-    if options.get("BACKEND") != "FLASH":
-        statistics = [builder.call(torch.Tensor.div, (one, _LN2), {}, builder.loc) for one in statistics]
+    statistics = [builder.call(torch.Tensor.div, (one, _LN2), {}, builder.loc) for one in statistics]
     return TupleValue([interp.context.tensor_value(one) for one in (out, *statistics)])
 
 
