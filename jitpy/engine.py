@@ -362,7 +362,7 @@ class Engine:
         if needs_hook:
             frame_policy.install()
         with interrupts.held():  # all of an entry's registration, or none of it
-            worth = worth_of(graph, record is not None, interp.step)
+            worth = worth_of(graph, record is not None, interp.step, made)
             needs_hook = needs_hook and self._reviews.watches(self._dispatchers, dispatcher)
             entry = dispatcher.add_entry(guards, made, needs_hook, worth)
             times["total"] = time.perf_counter() - start

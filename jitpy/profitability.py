@@ -1,8 +1,8 @@
 """Functions whose graph breaks cost more than their graphs save run as plain Python.
 
 A compiled part of a function saves eager's work for its operations, the bytecode that tracing interpreted once and for
-all, and the memory traffic of results that nobody but the part reads. It costs a call, the hand-over of live values
-behind a break, and guards: paths through objects that each call makes anew are walked each time. All of this is known
+all, and the memory traffic of results that nobody but the part reads. It costs a call, the code that hands over live
+values and carries out side effects, and guards: paths through objects that each call makes anew are walked each time. All of this is known
 for each variant; calls and walked paths are counted at its entry.
 
 Once no variant has been added to a function for some calls, its balance is drawn. One that loses is left to Python for
@@ -31,7 +31,9 @@ _OPERATION = 1500
 _INSTRUCTION = 10
 _BYTES_PER_NANOSECOND = 16
 _CALL = 500
-_PATH = 150
+_PATH = 15
+#: an instruction of generated code, of which most call something
+_GENERATED = 25
 _FRAME = 40
 _WATCH = 2_000
 #: the first review comes after this part of `config.review_after`
@@ -40,14 +42,16 @@ _EARLY = 8
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The savings of one variant at each call, and whether it ends in a graph break. The payload of its entry."""
+    """The savings and the cost of one variant at each call, and whether it ends in a break. The payload of its entry."""
 
     saved: float
+    cost: float
     breaks: bool
 
 
-def worth_of(graph: Graph | None, breaks: bool, instructions: int) -> Worth:
-    """Of a variant that was traced in so many instructions."""
+def worth_of(graph: Graph | None, breaks: bool, instructions: int, made: types.CodeType) -> Worth:
+    """Of a variant that was traced in so many instructions, and of its code."""
+    generated = sum(1 for at in range(0, len(made.co_code), 2) if made.co_code[at])  # caches are zeros
     saved = float(_INSTRUCTION * instructions)
     if graph is not None:
         nodes = [node for node in graph.nodes if node.op is not GETITEM and not isinstance(node.spec, ScalarSpec)]
@@ -57,7 +61,7 @@ def worth_of(graph: Graph | None, breaks: bool, instructions: int) -> Worth:
         # a node of autograd's costs as much as the two passes of one operation
         differentiated = any(isinstance(node.spec, TensorSpec) and node.spec.requires_grad for node in graph.outputs)
         saved += _OPERATION * (2 * len(nodes) - 2 if differentiated else len(nodes)) + inner / _BYTES_PER_NANOSECOND
-    return Worth(saved, breaks)
+    return Worth(saved, _CALL + _GENERATED * generated, breaks)
 
 
 class _Mark(NamedTuple):
@@ -160,11 +164,11 @@ def _origin(code: types.CodeType) -> types.CodeType:
 
 
 def _balance(dispatchers: Iterable[Any]) -> tuple[float, float]:
-    """Nanoseconds that all calls so far have cost, and those that they have saved."""
+    """Nanoseconds that all calls so far have cost, and that they have saved."""
     costs = gains = 0.0
     for one in dispatchers:
         for entry in one.entries:
             if isinstance(entry.payload, Worth):
-                costs += _CALL * entry.hits + _PATH * entry.guard.walked
+                costs += entry.payload.cost * entry.hits + _PATH * entry.guard.walked
                 gains += entry.payload.saved * entry.hits
     return costs, gains

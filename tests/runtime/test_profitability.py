@@ -141,7 +141,7 @@ class Part:
         self.code = computes_little.__code__
         self.original = computes_little
         self.review_in = 0
-        self.entries = [types.SimpleNamespace(hits=0, frames=0, payload=Worth(saved, True),
+        self.entries = [types.SimpleNamespace(hits=0, frames=0, payload=Worth(saved, 500, True),
                                               guard=types.SimpleNamespace(walked=0))]
         self._walked = walked
 
@@ -151,8 +151,8 @@ class Part:
             entry.guard.walked += times * self._walked
 
 
-@pytest.mark.parametrize(("saved", "walked", "left_after"), [(0, 1, 8), (490, 10, 16), (990, 10, 32), (1400, 10, 64),
-                                                             (2100, 10, None)])
+@pytest.mark.parametrize(("saved", "walked", "left_after"), [(0, 10, 8), (490, 100, 16), (990, 100, 32), (1400, 100, 64),
+                                                             (2100, 100, None)])
 def test_the_clearer_the_sooner(saved: float, walked: int, left_after: int | None) -> None:
     part, reviews = Part(saved, walked), Reviews()
     reviews.expect([part], part, True, lambda dispatcher: None)
@@ -167,7 +167,7 @@ def test_the_clearer_the_sooner(saved: float, walked: int, left_after: int | Non
 
 
 def test_a_new_variant_puts_the_review_off() -> None:
-    part, reviews = Part(490, 10), Reviews()
+    part, reviews = Part(490, 100), Reviews()
     for _ in range(3):
         reviews.expect([part], part, True, lambda dispatcher: None)
         assert part.review_in == 8

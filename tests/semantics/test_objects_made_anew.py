@@ -222,3 +222,28 @@ def test_few_objects_from_outside_are_told_apart() -> None:
         x = torch.arange(4.0) + k
         torch.testing.assert_close(jitted(x, patterns[k % 3]), fn(x, patterns[k % 3]))
     assert variants() == 3
+
+
+def test_operands_of_a_break_are_no_constants() -> None:
+    """A number that is computed from a changing one, and handed to a call that breaks for another reason."""
+    jitpy.reset()
+
+    def fn(p, x, state):
+        doubled = p * 1
+        data = p.data.float()
+        jitpy.graph_break()
+        state["step"] += 1
+        data.addcdiv_(x, x.exp(), value=-0.01 * 0.999 ** state["step"])
+        p.data.copy_(data)
+        return doubled
+
+    jitted = jitpy.jit(fn)
+    ours, theirs = (torch.ones(4, requires_grad=True) for _ in range(2))
+    states = {"step": 0}, {"step": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in range(14):
+            x = torch.arange(4.0) + k
+            torch.testing.assert_close(jitted(ours, x, states[0]), fn(theirs, x, states[1]))
+            torch.testing.assert_close(ours, theirs)
+    assert states[0] == states[1] and variants() <= 7

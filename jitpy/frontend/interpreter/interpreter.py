@@ -114,8 +114,8 @@ class SymbolicInterpreter:
         trace = logs.enabled("trace")
         limit = config.unroll_limit
         sync = self.sync_depth
-        #: the step that is another try of an instruction, with the stack that it had at first
-        pinned: tuple[int, list[Value]] = (-1, [])
+        #: the step that is another try of an instruction
+        pinned = -1
         while True:
             frame = frames[-1]
             ins = frame.instructions[frame.ip]
@@ -126,8 +126,6 @@ class SymbolicInterpreter:
                 self.step += 1
                 if self.step in self.forced:
                     frame.ip -= 1
-                    if pinned[0] == self.step:
-                        frame.stack[:] = pinned[1]
                     cause = self.forced[self.step]
                     if any(map(is_looking, frame.stack)):  # a later finding forced the break, and did not know
                         keep_callers(self, cause)
@@ -159,17 +157,16 @@ class SymbolicInterpreter:
                 outer = self.polyfill_caller() if cause.reason.id != "changing_value" else self.library_caller()
                 if outer is not None:
                     raise RestartAnalysis(outer, cause) from None
+                if pinned == self.step:  # break in front of the first try, without the guards of the second one
+                    raise RestartAnalysis(self.step - 1, cause) from None
                 clean = state_before == (len(graph.nodes), context.writes, len(self.host_calls))
                 if not clean or len(frames) != depth_before or frames[-1] is not frame:
                     raise RestartAnalysis(self.step, cause) from None
                 frame.ip -= 1
                 frame.kw_names = names_before
-                if pinned[0] == self.step:
-                    frame.stack[:] = pinned[1]
-                    raise cause from None
                 frame.stack[:] = stack_before
                 if cause.reason.id != "changing_value" and self._pin_operands(frame, ins):
-                    pinned = (self.step + 1, stack_before)
+                    pinned = self.step + 1
                     continue
                 raise cause from None
             if len(frames) == base:
