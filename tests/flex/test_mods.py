@@ -268,6 +268,23 @@ def test_a_mask_that_is_adjusted_or_sliced():
     check(sliced, tensors())
 
 
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+def test_blocks_that_are_not_listed_are_skipped(backend):
+    """As by torch.compile; eager asks the mask function alone, which sees all here."""
+    listed = torch.tensor([[1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.int32)
+    which = listed.argsort(dim=-1, descending=True, stable=True).int()
+    mask = BlockMask.from_kv_blocks(listed.sum(-1, dtype=torch.int32)[None, None], which[None, None], BLOCK_SIZE=4)
+    seen = listed.bool().repeat_interleave(4, 0).repeat_interleave(4, 1)
+
+    def written_out(q, k, v):
+        scores = (q @ k.transpose(-1, -2) / WIDTH ** 0.5).masked_fill(~seen, float("-inf"))
+        return torch._safe_softmax(scores, -1) @ v
+
+    given = tensors()
+    jitted = jitpy.jit(lambda q, k, v: flex_attention(q, k, v, block_mask=mask), backend=backend, fullgraph=True)
+    torch.testing.assert_close(values_of(jitted, given, [], True), values_of(written_out, given, [], True))
+
+
 def test_grouped_heads_with_everything():
     bias, captured = relative()
     mask = blocks_of(causal)
