@@ -2,8 +2,8 @@
 
 A compiled part of a function saves eager's work for its operations, the bytecode that tracing interpreted once and for
 all, and the memory traffic of results that nobody but the part reads. It costs a call, the code that hands over live
-values and carries out side effects, and guards: paths through objects that each call makes anew are walked each time. All of this is known
-for each variant; calls and walked paths are counted at its entry.
+values and carries out side effects, and guards: paths through objects that each call makes anew are walked each time.
+All of this is known for each variant; calls and walked paths are counted at its entry.
 
 Once no variant has been added to a function for some calls, its balance is drawn. One that loses is left to Python for
 good; one whose costs are many times its savings is so after few calls. Functions that it calls may still be compiled by
@@ -42,7 +42,7 @@ _EARLY = 8
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The savings and the cost of one variant at each call, and whether it ends in a break. The payload of its entry."""
+    """The savings and the cost of a variant at each call, and whether it ends in a break. The payload of its entry."""
 
     saved: float
     cost: float

@@ -7,24 +7,60 @@ from typing import Any
 
 import torch
 
-from ..ir import Graph
-from .fx_bridge import Compiled, adapt
+from ..ir import Graph, ScalarSpec
+from ..ir.graph import Node
+from ..ir.passes.cleanup import remove_dead_code
+from ..ir.specialize import specialize
+from . import eager
+from .fx_bridge import Compiled, GraphBackend, adapt
 
 
 def compile_graph(graph: Graph, options: dict[str, Any]) -> Compiled:
     """Compile with `torch._inductor.compile_fx`, in the mode `options["mode"]` of torch.compile."""
     mode = options.get("mode", "default")
-    return adapt(lambda module, examples: _compile(module, examples, mode), "inductor")(graph, options)
+    backend = adapt(lambda module, examples: _compile(module, examples, mode), "inductor")
+    return _numbers_apart(backend, graph, options)
 
 
 def aot_eager(graph: Graph, options: dict[str, Any]) -> Compiled:
     """The backend of torch.compile that traces forward and backward graphs, and runs them op by op."""
-    return adapt(_backend_of_torch("aot_eager"), "aot_eager")(graph, options)
+    return _numbers_apart(adapt(_backend_of_torch("aot_eager"), "aot_eager"), graph, options)
 
 
 def cudagraphs(graph: Graph, options: dict[str, Any]) -> Compiled:
     """The backend of torch.compile that records CUDA graphs."""
-    return adapt(_backend_of_torch("cudagraphs"), "cudagraphs")(graph, options)
+    return _numbers_apart(adapt(_backend_of_torch("cudagraphs"), "cudagraphs"), graph, options)
+
+
+def _numbers_apart(backend: GraphBackend, graph: Graph, options: dict[str, Any]) -> Compiled:
+    """Compile by a backend that takes no numbers as results, such as a float that changes. Those that need no tensor
+    are computed beside it."""
+    apart = [k for k, node in enumerate(graph.outputs) if _is_host_number(node)]
+    if not apart:
+        return backend(graph, options)
+    beside, rest = specialize(graph, {}), specialize(graph, {})
+    beside.outputs = [beside.outputs[k] for k in apart]
+    needed = set(beside.outputs)
+    for node in reversed(beside.nodes):
+        if node in needed:
+            needed.update(node.input_nodes())
+    beside.nodes, beside.mutations = [node for node in beside.nodes if node in needed], []
+    rest.outputs = [node for k, node in enumerate(rest.outputs) if k not in apart]
+    remove_dead_code(rest)
+    numbers, others = eager.compile_graph(beside, {}), backend(rest, options)
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        results = list(others(*inputs))
+        for k, number in zip(apart, numbers(*inputs), strict=True):
+            results.insert(k, number)
+        return tuple(results)
+
+    return run
+
+
+def _is_host_number(node: Node) -> bool:
+    return isinstance(node.spec, ScalarSpec) and node.spec.expr is None and \
+        all(isinstance(source.spec, ScalarSpec) and _is_host_number(source) for source in node.input_nodes())
 
 
 def _backend_of_torch(name: str) -> Callable[..., Any]:

@@ -151,8 +151,8 @@ class Part:
             entry.guard.walked += times * self._walked
 
 
-@pytest.mark.parametrize(("saved", "walked", "left_after"), [(0, 10, 8), (490, 100, 16), (990, 100, 32), (1400, 100, 64),
-                                                             (2100, 100, None)])
+@pytest.mark.parametrize(("saved", "walked", "left_after"), [
+    (0, 10, 8), (490, 100, 16), (990, 100, 32), (1400, 100, 64), (2100, 100, None)])
 def test_the_clearer_the_sooner(saved: float, walked: int, left_after: int | None) -> None:
     part, reviews = Part(saved, walked), Reviews()
     reviews.expect([part], part, True, lambda dispatcher: None)
