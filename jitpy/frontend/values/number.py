@@ -108,10 +108,6 @@ class ScalarValue(ComputedNumberValue):
         self.source = source
         self.traced = traced
 
-    @property
-    def scalar(self) -> Any:  # type: ignore[override]
-        return self.traced
-
     def part_of_text(self, context: TraceContext) -> Any:
         known = context.known_number(self.traced, f"a text, {context.builder.loc}")
         if known is None:
@@ -150,6 +146,9 @@ class ScalarValue(ComputedNumberValue):
         if known is None:
             raise GraphBreak("data_dependent_branch", f"{what} needs the value of a tensor")
         return known if isinstance(known, int) else None
+
+
+ScalarValue.scalar = ScalarValue.traced  # type: ignore[misc]  # the slot itself: faster than a property
 
 
 def _written(name: str, inplace: bool) -> Any:
