@@ -115,6 +115,24 @@ def low_precision() -> tuple[Any, list[torch.Tensor]]:
     return (lambda score, b, h, q, k: score + bias[h, k]), [bias]
 
 
+def within(size, b, h, q, k):
+    return (q - k).abs() < size
+
+
+def within_named(b, h, q, k, size):
+    return (q - k).abs() < size
+
+
+class Causal:
+    """A callable object, and a method, as functions of masks."""
+
+    def __call__(self, b, h, q, k):
+        return q >= k
+
+    def within(self, size, b, h, q, k):
+        return (q - k).abs() < size
+
+
 class Scaled:
     """A method as a function of scores."""
 
@@ -206,6 +224,10 @@ MASKS: dict[str, Callable[[], Any]] = {
     "documents": documents,
     "by_head": by_head,
     "and_or": lambda: or_masks(and_masks(causal, window), prefix),
+    "partial": lambda: functools.partial(within, 3),
+    "partial_named": lambda: functools.partial(within_named, size=3),
+    "partial_method": lambda: functools.partial(Causal().within, 3),
+    "object": Causal,
     "nothing": lambda: (lambda b, h, q, k: q < -1),
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
 from typing import Any
 
 import torch
@@ -15,7 +18,7 @@ from torch.nn.attention.flex_attention import (
     noop_mask,
 )
 
-from .registry import substitute
+from .registry import give_up, substitute
 
 
 def at_all(mod: Any, score: Any, numbers: Any) -> Any:
@@ -32,6 +35,25 @@ def _create_mask(mod_fn: Any, B: Any, H: Any, Q_LEN: Any, KV_LEN: Any, device: A
     if _get_mod_type(mod_fn) is _ModificationType.SCORE_MOD:
         return torch.where(torch.isneginf(at_all(mod_fn, torch.zeros(sizes, device=device), numbers)), False, True)
     return at_all(mod_fn, None, numbers)
+
+
+@substitute(_get_mod_type)
+def _mod_type(fn: Any) -> _ModificationType:
+    function, bound, names = fn, 0, ()
+    if not hasattr(fn, "__code__"):
+        if type(fn) is functools.partial:
+            function, bound, names = fn.func, len(fn.args), tuple(fn.keywords)
+            bound += type(function) is types.MethodType
+        else:
+            function, bound = type(fn).__call__, 1
+        if not hasattr(function, "__code__") or function.__code__.co_flags & inspect.CO_VARARGS:
+            return give_up("a mask function of an unusual kind")
+    code = function.__code__
+    required = code.co_argcount - len(function.__defaults__ or ())
+    count = required - bound - len([name for name in names if name in code.co_varnames[:required]])
+    if count != 5 and count != 4:
+        raise AssertionError(f"Expected 4 or 5 positional args, got {count}")
+    return _ModificationType.SCORE_MOD if count == 5 else _ModificationType.MASK_MOD
 
 
 @substitute(_create_empty_block_mask)
