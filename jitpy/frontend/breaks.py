@@ -100,8 +100,8 @@ _reason("higher_order", "A function given to torch.cond, torch.while_loop or tor
         "`torch._higher_order_ops` are captured up to 64 steps; torch compiles longer ones, and `associative_scan`.",
         "Return new tensors of equal sizes and dtypes, and change nothing outside.")
 _reason("flex_attention", "A call of flex_attention that cannot be captured",
-        "Its score_mod or mask_mod has side effects, depends on numbers that exist only when the graph has run, or "
-        "computes an element from more than single elements of tensors. Eager runs the call as a whole.",
+        "Its score_mod or mask_mod has side effects, or depends on numbers that exist only when the graph has run. "
+        "Or it computes an element from more than single elements of tensors. Eager runs the call as a whole.",
         "Compute the score or the truth value of one element from its indices, and read tensors by `x[b, h]`.")
 _reason("transform", "A torch.func transform that cannot be captured",
         "Its function has side effects, or torch's own transform refuses it.",
