@@ -129,22 +129,34 @@ def measure(name: str, shape: Shape, versions: dict[str, Callable[..., Any]]) ->
     return figures
 
 
+def dense(score: Any, mask: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The same written out: functions of one element take all of them at once."""
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    grid = [torch.arange(size, device=q.device).view([-1 if a == axis else 1 for a in range(4)])
+            for axis, size in enumerate(scores.shape)]
+    scores = scores if score is None else score(scores, *grid)
+    scores = scores if mask is None else scores.masked_fill(~mask(*grid), float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
 def errors(name: str, shape: Shape, versions: dict[str, Callable[..., Any]]) -> dict[str, float]:
     """The largest distance from float64 of results and gradients, at a length that no block divides."""
     small = (2, *shape[1:3], 1000, 1000, shape[5])
     score, function = functions(name, small)
     given, mask = inputs(small), mask_of(function, small)
     grad = torch.randn_like(given[0])
-
-    def distance(call: Callable[..., Tensor], exact: list[Tensor] | None, tensors: list[Tensor]) -> Any:
-        out = call(*tensors, mask)
-        found = [out, *torch.autograd.grad(out, tensors, grad.to(out.dtype))]
-        if exact is None:
-            return found
-        return max(((a.double() - b).norm() / b.norm()).item() for a, b in zip(found, exact, strict=True))
-
-    exact = distance(attention(score), None, [one.detach().double().requires_grad_() for one in given])
-    return {f"error {version}": distance(make(attention(score)), exact, given) for version, make in versions.items()}
+    double = [one.detach().double().requires_grad_() for one in given]
+    exact = dense(score, function, *double)
+    wanted = [exact, *torch.autograd.grad(exact, double, grad.double())]
+    figures = {}
+    for version, make in versions.items():
+        out = make(attention(score))(*given, mask)
+        found = [out, *torch.autograd.grad(out, given, grad)]
+        figures[f"error {version}"] = max(((a.double() - b).norm() / b.norm()).item()
+                                          for a, b in zip(found, wanted, strict=True))
+    return figures
 
 
 def compiled_over_lengths(name: str, shape: Shape) -> list[int]:

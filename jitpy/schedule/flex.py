@@ -146,8 +146,8 @@ class Attention:
 
 
 class BoundedBuilder(ScalarBuilder):
-    """Leaves out checks and wraps of indices that are certainly in range. `place(axis)` is an index along an axis, as
-    int32."""
+    """Leaves out checks and wraps of indices that are certainly in range, and makes floats of integers before their
+    difference is taken: of queries and of keys, not of each pair. `place(axis)` is an index along an axis, as int32."""
 
     def place(self, axis: Axis) -> Expr:
         found = self.make("place", (), torch.int32, axis)
@@ -166,7 +166,15 @@ class BoundedBuilder(ScalarBuilder):
                 return self.const(False, torch.bool)
         if op == "check" and _is_inside(args[0], args[1]):
             return args[0]
+        if op == "cast" and dtype is FLOAT and args[0].op in ("add", "sub") and all(map(_is_exact, args[0].args)):
+            return super().make(args[0].op, tuple(self.cast(arg, FLOAT) for arg in args[0].args), FLOAT)
         return super().make(op, args, dtype, attr)
+
+
+def _is_exact(integer: Expr) -> bool:
+    """Whether float32 holds it and its double."""
+    low, high = _bounds(integer)
+    return low is not None and high is not None and -1 << 23 <= low and high <= 1 << 23
 
 
 def _is_inside(index: Expr, size: Expr) -> bool:

@@ -10,6 +10,7 @@ import torch
 from jitpy import config
 from jitpy.backends.triton import plan_graph
 from jitpy.ir.graph import Graph
+from jitpy.ir.spec import contiguous_spec
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import Target, compile_kernels
 from jitpy.runtime.plan import LaunchStep
@@ -118,6 +119,19 @@ def test_an_index_out_of_range_is_an_error() -> None:
     kernels = [step.kernel for mod in mods for step in plan_graph(case(mod, SMALL).graph()).steps
                if isinstance(step, LaunchStep)]
     assert [kernel.checks for kernel in kernels] == [True, False, True, False]
+
+
+def test_differences_of_places_are_floats_at_once() -> None:
+    """Numbers become floats as vectors, not as tiles."""
+    for size, is_vector in ((100, True), (9_000_000, False)):
+        given = case(Mod(alibi, (torch.rand(4),)), SMALL, shared=True)
+        graph = given.graph()
+        key, value = graph.inputs[1:3]
+        for node in (key, value):
+            node.spec = contiguous_spec(node.tensor.dtype, (2, 2, size, 16))
+        (step,) = (step for step in plan_graph(graph).steps if isinstance(step, LaunchStep))
+        assert ("k.to(tl.float32) - " in step.kernel.source) == is_vector
+        assert ("(k - q)" in step.kernel.source) == (not is_vector)
 
 
 def test_launch_parameters_of_the_program() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import jitpy
+from benchmarks.gpu.flex import dense
 from jitpy.engine import all_engines
 
 Tensor = torch.Tensor
@@ -67,17 +68,22 @@ def test_both_passes(name: str, size: int, cuda: torch.device) -> None:
     found = [out, *torch.autograd.grad(out, wanted, grad)]
     assert styles().count("flex") == 2
     double = [one.detach().double().requires_grad_() for one in given]
-    exact = program(score)(*double, blocks)
+    exact = dense(score, mask, *double)
     exacts = [exact, *torch.autograd.grad(exact, [*double, *wanted[3:]], grad.double())]
-    assert all(distance(a, b) < 6e-3 for a, b in zip(found, exacts, strict=True))
+    # that of slopes is a sum of many terms that cancel each other
+    assert [distance(a, b) < limit for a, b, limit in zip(found, exacts, (6e-3,) * 4 + (5e-2,), strict=False)] == \
+        [True] * len(found)
 
 
 @pytest.mark.parametrize("queries", [1, 5])
 def test_few_queries(queries: int, cuda: torch.device) -> None:
     given = [one.detach() for one in inputs((1, 8, 2, queries, 4000, 128), cuda)]
-    blocks = create_block_mask(lambda b, h, q, k: k < q + 3900, None, None, queries, 4000, device=cuda)
+    def mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k < q + 3900
+
+    blocks = create_block_mask(mask, None, None, queries, 4000, device=cuda)
     jitpy.reset()
     call = jitpy.jit(program(None))
     found = call(*given, blocks)
     assert "flex" in styles()
-    assert distance(found, program(None)(*(one.double() for one in given), blocks)) < 6e-3
+    assert distance(found, dense(None, mask, *(one.double() for one in given))) < 6e-3

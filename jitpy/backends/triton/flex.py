@@ -84,7 +84,7 @@ def _backward_blocks(attention: Attention, rows: bool) -> Blocks:
     if size <= 64:
         return Blocks(64, 64, 4, 3)
     if size <= 128:
-        return Blocks(128, 64, 8, 3) if rows else Blocks(64, 128, 8, 3)
+        return Blocks(128, 64, 8, 3) if rows else Blocks(32, 64, 4, 3)
     return Blocks(32, 32, 4, 1)
 
 
