@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph
+from jitpy.backends.triton import flex, plan_graph
 from jitpy.ir.graph import Graph
 from jitpy.ir.spec import contiguous_spec
 from jitpy.runtime.executable import PythonExecutable
@@ -156,6 +156,17 @@ def test_few_queries(name: str, shape: tuple[int, int, int, int, int, int]) -> N
     eager, exact = (given.forward(*(one.to(dtype) for one in tensors), given.blocks, mod.captures)
                     for dtype in (torch.float32, torch.float64))
     compare(found, eager, exact)
+
+
+@pytest.mark.parametrize("room", [227, 163, 99])
+def test_launches_fit_their_memory(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that has less, blocks are smaller, or fewer of them are under way."""
+    monkeypatch.setattr(flex, "shared_memory", lambda: room << 10)
+    given = case(MODS["causal"](), (1, 4, 2, 256, 256, 128), (128, 128), BF16, shared=True)
+    out, lse = torch.empty_like(given.query), torch.empty(given.query.shape[:3])
+    kernels = [step.kernel for graph in (given.graph(), given.gradients(out, None, out, lse))
+               for step in plan_graph(graph).steps if isinstance(step, LaunchStep)]
+    assert max(binary.shared for binary in compile_kernels(kernels, Target("cuda", 90))) <= room << 10
 
 
 @pytest.mark.parametrize("size", [64, 128])

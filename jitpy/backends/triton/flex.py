@@ -112,7 +112,23 @@ def _fitted(attention: Attention, blocks: Blocks, prefix: str, rows: str, column
         while block[k] % sizes[k]:
             sizes[k] //= 2
     warps = blocks.warps if sizes[0] * sizes[1] >= blocks.queries * blocks.keys // 2 else 4
-    return Blocks(sizes[0], sizes[1], asked("num_warps", default=warps), asked("num_stages", default=blocks.stages))
+    stages = asked("num_stages", default=blocks.stages)
+    # a program keeps rows of its own side, and some blocks of the other one that are under way
+    row = 2 * _head(attention) * attention.query.value.dtype.itemsize
+    walked, room = (0 if rows == "BLOCK_M1" else 1), shared_memory() - 4096
+    while stages > 1 and row * (sizes[1 - walked] + stages * sizes[walked]) > room:
+        stages -= 1
+    while sizes[walked] > 16 and row * (sizes[1 - walked] + sizes[walked]) > room:
+        sizes[walked] //= 2
+    return Blocks(sizes[0], sizes[1], asked("num_warps", default=warps), stages)
+
+
+def shared_memory() -> int:
+    """Bytes that a program may have, on the GPU at hand or on Hopper."""
+    if not torch.cuda.is_available():
+        return 227 << 10
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return getattr(properties, "shared_memory_per_block_optin", 64 << 10)
 
 
 def print_flex(kernel: Kernel) -> Program:
