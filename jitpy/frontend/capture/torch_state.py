@@ -23,17 +23,8 @@ from .default_devices import DeviceContexts, FunctionModes, apply_contexts, func
 from .traced import Uncapturable, UserError
 
 _NAMES = (
-    "grad_enabled",
-    "inference_mode",
-    "default_dtype",
-    "deterministic",
-    "default_device",
-    "device_contexts",
-    "autocast_cache_enabled",
-    "autocast_nesting",
-    "hooks_registered",
-    "attention",
-    "generator_writes",
+    "grad_enabled", "inference_mode", "default_dtype", "deterministic", "default_device", "device_contexts",
+    "autocast_cache_enabled", "autocast_nesting", "hooks_registered", "attention", "generator_writes",
 )
 
 #: Device types whose autocast mode is tracked.
@@ -159,13 +150,7 @@ class TorchState:
 
     def key(self) -> tuple[Any, ...]:
         """The key of a cached recording, as a hashable."""
-        return (
-            self.grad_enabled,
-            self.inference_mode,
-            self.default_dtype,
-            self.deterministic,
-            *self.autocast.values(),
-        )
+        return (self.grad_enabled, self.inference_mode, self.default_dtype, self.deterministic, *self.autocast.values())
 
     @property
     def open_contexts(self) -> tuple[torch.device, ...]:

@@ -52,15 +52,9 @@ def _leave_to_python(interp: Interpreter, fn: FunctionValue, obj: Any, found: st
     raise GraphBreak("skipped", f"{fn.qualname}: {found}")
 
 
+_skip("the autograd engine runs outside graphs", torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _skip(
-    "the autograd engine runs outside graphs",
-    torch.Tensor.backward,
-    torch.autograd.backward,
-    torch.autograd.grad,
-)
-_skip(
-    "it registers a hook for the backward pass",
-    torch.Tensor.register_post_accumulate_grad_hook,
+    "it registers a hook for the backward pass", torch.Tensor.register_post_accumulate_grad_hook,
     torch.autograd.graph.register_multi_grad_hook,
 )
 _CAPTURED_HOOKS = (torch.nn.Module.register_forward_hook, torch.nn.Module.register_forward_pre_hook,
@@ -73,12 +67,9 @@ _skip(
       if name.startswith("register_module_") and name.endswith("_hook") and function not in _CAPTURED_HOOKS),
 )
 _skip(
-    "it changes what autograd does in the whole process",
-    torch.autograd.graph.saved_tensors_hooks.__enter__,
-    torch.autograd.graph.saved_tensors_hooks.__exit__,
-    torch.autograd.detect_anomaly.__init__,
-    torch.autograd.detect_anomaly.__enter__,
-    torch.autograd.detect_anomaly.__exit__,
+    "it changes what autograd does in the whole process", torch.autograd.graph.saved_tensors_hooks.__enter__,
+    torch.autograd.graph.saved_tensors_hooks.__exit__, torch.autograd.detect_anomaly.__init__,
+    torch.autograd.detect_anomaly.__enter__, torch.autograd.detect_anomaly.__exit__,
 )
 _SKIPPED[id(_vmap(len).__code__)] = "it maps what the autograd engine does over a batch"
 _skip("it formats tensors", torch.set_printoptions, torch._tensor_str._str)
