@@ -138,3 +138,31 @@ class Opaque(torch.Tensor):
 @jitpy.disable
 def opaque(thing):
     return thing
+
+
+class Slotted(torch.Tensor):
+    """A wrapper with its parts in slots."""
+
+    __slots__ = ("inner", "factor")
+
+    def __new__(cls, inner, factor):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype)
+
+    def __init__(self, inner, factor):
+        self.inner = inner
+        self.factor = factor
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __tensor_flatten__(self):
+        return ["inner"], self.factor
+
+    @staticmethod
+    def __tensor_unflatten__(inner, meta, size, stride):
+        return Slotted(inner["inner"], meta)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain = tree_map_only(Slotted, lambda t: t.inner * t.factor, args)
+        return func(*plain, **(kwargs or {}))

@@ -271,3 +271,19 @@ def test_break_inside_a_block():
 
     w = subclass(Named)
     assert_same(program(w, X), jitpy.jit(program)(w, X))
+
+
+def test_parts_in_slots():
+    def program(w, x):
+        made = kinds.Slotted(x * 2, 4)
+        w.factor = w.factor + 1
+        return w + x, made + 1, made, w.factor
+
+    want, got = kinds.Slotted(X.clone(), 2), kinds.Slotted(X.clone(), 2)
+    compiled = jitpy.jit(program, fullgraph=True)
+    with torch.no_grad():
+        for _ in range(2):
+            wanted, found = program(want, X), compiled(got, X)
+            assert want.factor == got.factor and wanted[3] == found[3]
+            assert_same(wanted[:2], found[:2])
+            assert_same((wanted[2].inner, wanted[2].factor), (found[2].inner, found[2].factor))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
+import sys
 import types
 from typing import Any
 
@@ -10,6 +14,7 @@ from bytecode import BinaryOp, CellVar, FreeVar
 from ..breaks import GraphBreak
 from ..interpreter.attributes import load_method
 from ..interpreter.frame import PUSHED, Frame
+from ..interpreter.library_code import is_library
 from ..models.builtins.type_calls import make_super
 from ..values import (
     NONE,
@@ -445,8 +450,6 @@ def _load_build_class(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("IMPORT_NAME")
 def _import_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    import sys
-
     fromlist = frame.stack[-1]
     level = frame.stack[-2]
     name = ins.arg
@@ -457,6 +460,9 @@ def _import_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
         base = package.value.rsplit(".", level.value - 1)[0]
         name = f"{base}.{name}" if name else base
     wants_top = fromlist.literal is None
+    if name not in sys.modules and _is_part_of_library(interp, frame, name):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     module = interp.context.imported(name)
     if module is not None and wants_top:
         module = interp.context.imported(name.partition(".")[0])
@@ -466,6 +472,14 @@ def _import_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
         raise GraphBreak("import", name)  # of submodules, which this instruction imports and the next one takes
     del frame.stack[-2:]
     frame.stack.append(module)
+
+
+def _is_part_of_library(interp: Interpreter, frame: Frame, name: str) -> bool:
+    """Whether code of an installed package imports a part of that package, with nothing to be done before. It may be
+    imported now. Torch loads its compiler so, which may not be needed in the end."""
+    package = frame.code.co_filename.rpartition("site-packages" + os.sep)[2].partition(os.sep)[0]
+    return is_library(frame.code.co_filename) and name.partition(".")[0] == package != "torch" and \
+        not interp.host_calls and not interp.context.dirty
 
 
 @opcode("IMPORT_FROM")

@@ -19,6 +19,7 @@ from ..values import (
     SetValue,
     TensorValue,
     Value,
+    WrapperValue,
 )
 from .builders import fill_modelled
 from .frame_code import Emitter, later
@@ -71,7 +72,8 @@ def _replay_tensor(emitter: Emitter, value: TensorValue) -> None:
 
 
 @replays(ObjectValue)
-def _replay_slots(emitter: Emitter, value: ObjectValue) -> None:
+@replays(WrapperValue)
+def _replay_slots(emitter: Emitter, value: ObjectValue | WrapperValue) -> None:
     for descriptor in value.dirty_slots or ():
         _replay_slot(emitter, value, descriptor)
 

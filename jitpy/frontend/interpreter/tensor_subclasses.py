@@ -263,8 +263,8 @@ class _Dispatch:
             return size if type(size) is int else self.interp.context.specialize(size, "a size that C++ looks at")
 
         return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined,no-any-return]
-            _StandIn, tuple(map(fixed, spec.shape)), strides=tuple(map(fixed, spec.stride)), dtype=spec.dtype,
-            device=spec.device, requires_grad=spec.requires_grad)
+            _StandIn, tuple(map(fixed, spec.shape)), strides=tuple(map(fixed, spec.stride)),
+            storage_offset=fixed(spec.offset), dtype=spec.dtype, device=spec.device, requires_grad=spec.requires_grad)
 
     def _value(self, obj: Any) -> Value:
         if isinstance(obj, torch.Tensor):

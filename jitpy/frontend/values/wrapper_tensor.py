@@ -8,7 +8,7 @@ import torch
 
 from ..breaks import GraphBreak
 from ..guards.source import Source
-from .base import Interpreter, Value
+from .base import Interpreter, Missing, Value
 from .tensor import TensorValue
 
 
@@ -19,7 +19,7 @@ class WrapperValue(TensorValue):
     arguments that the program made it with, as a tuple and a dict; None for a wrapper from outside.
     """
 
-    __slots__ = ("made_with", "spec")
+    __slots__ = ("dirty_slots", "made_with", "slots", "spec")
 
     def __init__(self, spec: Any, cls: type, source: Source | None = None, real: Any = None,
                  made_with: tuple[Value, Value] | None = None) -> None:
@@ -27,6 +27,8 @@ class WrapperValue(TensorValue):
         self.cls = cls
         self.spec = spec
         self.made_with = made_with
+        self.slots: dict[Any, Value | Missing] | None = None
+        self.dirty_slots: dict[Any, bool] | None = None
         self.attrs = None
         self.real = real
         self.grad = None
@@ -49,6 +51,13 @@ class WrapperValue(TensorValue):
     def check_identity(self, interp: Interpreter) -> None:
         pass
 
+    def member(self, interp: Interpreter, descr: Any, owner: type) -> Value | None:
+        return interp.context.read_slot(self, descr)
+
+    def set_member(self, interp: Interpreter, descr: Any, new: Any) -> bool:
+        interp.context.write_slot(self, descr, new)
+        return True
+
     def truth(self, interp: Interpreter) -> Any:
         return interp.truth(interp.record(torch.Tensor.__bool__, [self], {}))
 
@@ -56,4 +65,4 @@ class WrapperValue(TensorValue):
         return interp.identity_key(self)
 
     def children(self) -> Any:
-        return *(self.made_with or ()), *super().children()
+        return *(self.made_with or ()), *(self.slots or {}).values(), *super().children()

@@ -128,7 +128,7 @@ def _make_wrapper_subclass(interp: Interpreter, args: list[Value], kwargs: dict[
     dtype = payloads.get("dtype") or interp.builder.state.default_dtype
     device = torch.device(payloads.get("device") or "cpu")
     spec = TensorSpec(dtype, tuple(shape), contiguous_stride(tuple(shape)) if stride is None else tuple(stride), device,
-                      bool(payloads.get("requires_grad", False)))
+                      bool(payloads.get("requires_grad", False)), payloads.get("storage_offset") or 0)
     interp.context.has_overloads = True
     options = DictValue()
     for name, value in kwargs.items():
@@ -136,7 +136,7 @@ def _make_wrapper_subclass(interp: Interpreter, args: list[Value], kwargs: dict[
     return WrapperValue(spec, cls, made_with=(TupleValue(list(args)), options))
 
 
-_OPTIONS = frozenset({"strides", "dtype", "layout", "device", "requires_grad"})
+_OPTIONS = frozenset({"strides", "storage_offset", "dtype", "layout", "device", "requires_grad"})
 
 
 @builtin(_Base.as_subclass)

@@ -104,6 +104,8 @@ def _load_attr(interp: Interpreter, value: TensorValue, name: str) -> Any:
         return call_function(interp, interp.context.const_object(found.__get__), [value], [value], {})
     if name == "grad" and kind is types.GetSetDescriptorType:
         return load_grad(interp, value)
+    if kind is types.MemberDescriptorType and not issubclass(torch.Tensor, found.__objclass__):
+        return interp.descriptor_get(found, value, value.cls, name)
     if kind in (types.GetSetDescriptorType, property, types.MemberDescriptorType):
         return _read(interp, value, name)
     return interp.descriptor_get(found, value, value.cls, name)
