@@ -26,9 +26,7 @@ from ..values import (
     Value,
 )
 from ..values.tensor import overloads_torch
-
-Args = list[Value]
-Kwargs = dict[str, Value]
+from .callees import Args, Kwargs
 
 
 def call_overloaded(interp: Interpreter, fn: Any, args: Args, kwargs: Kwargs) -> Any:

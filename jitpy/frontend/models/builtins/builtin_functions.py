@@ -20,7 +20,7 @@ from ...guards.guard_set import MISSING
 from ...guards.source import attr
 from ...interpreter import attributes
 from ...interpreter.attributes import object_getattribute
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...interpreter.calls import as_int, inline_library, number_value
 from ...interpreter.constant_folding import fold, fold_deep
 from ...interpreter.frame import Frame, TracedException
@@ -51,10 +51,6 @@ from ...values import (
 from .iteration import get_iter, next_sync
 from .plain_parts import plain_part
 from .symbolic_text import is_made_of_numbers, text
-
-Args = list[Value]
-Kwargs = dict[str, Value]
-
 
 # -- types --------------------------------------------------------------------------------------------------
 

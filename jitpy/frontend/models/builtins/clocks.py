@@ -12,11 +12,8 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, make, new_source, number_input
 from ...guards.source import constant
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...values import Interpreter, PyValue, Value, const
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 def _is_first(interp: Interpreter) -> bool:

@@ -7,11 +7,8 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.source import slot
-from ...interpreter.callees import builtin
-from ...values import Interpreter, PyValue, Value
-
-Args = list[Value]
-Kwargs = dict[str, Value]
+from ...interpreter.callees import Args, Kwargs, builtin
+from ...values import Interpreter, PyValue
 
 
 class _Unset:

@@ -9,13 +9,10 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...interpreter.calls import inline_library
 from ...values import NONE, DictValue, Interpreter, ListValue, ObjectValue, Value, const, unsupported
 from ..tensors.torch_objects import deep_copy
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 @builtin(copy.copy)

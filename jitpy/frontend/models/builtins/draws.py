@@ -23,11 +23,8 @@ from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, example, frozen, is_loadable, make, new_source, number_input
 from ...capture.traced import GraphInput, Storage, TracedTensor
 from ...guards.source import CallSource
-from ...interpreter.callees import CLASS, METHOD, OBJECT, builtin, family, handler_of
+from ...interpreter.callees import CLASS, METHOD, OBJECT, Args, Kwargs, builtin, family, handler_of
 from ...values import IS_CAPTURED, NONE, TORCH_DTYPES, ArrayValue, Interpreter, ListValue, PyValue, TupleValue, Value
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 _NUMBERS = (int, float, bool)
 #: ints beyond these do not fit a graph

@@ -8,12 +8,9 @@ from typing import Any
 from ...breaks import GraphBreak
 from ...codegen.frame_code import Emitter, builds
 from ...guards.source import constant
-from ...interpreter.callees import builtin
-from ...values import NONE, ExceptionValue, Interpreter, TupleValue, Value
+from ...interpreter.callees import Args, Kwargs, builtin
+from ...values import NONE, ExceptionValue, Interpreter, TupleValue
 from .exception_state import base_in_c, state_names
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 def _nothing_handled(module: Any) -> bool:

@@ -9,13 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...breaks import GraphBreak
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...values import NONE, ExceptionValue, Identity, Interpreter, TupleValue, Value, unsupported
 from ...values.exception import base_in_c, state_names
-
-Args = list[Value]
-Kwargs = dict[str, Value]
-
 
 #: classes whose instances say more than their arguments
 TALKERS = (KeyError, ImportError, OSError, SyntaxError, UnicodeError)

@@ -17,14 +17,11 @@ import torch
 from ...breaks import GraphBreak, RestartAnalysis
 from ...bytecode.resume_codes import origin_code
 from ...guards.source import attr, constant, item
-from ...interpreter.callees import builtin, looks_at_callers
+from ...interpreter.callees import Args, Kwargs, builtin, looks_at_callers
 from ...interpreter.frame import Frame
 from ...interpreter.library_code import stands_for_c
 from ...values import CONST_TYPES, NONE, Interpreter, TupleValue, Value, const
 from ...values.tree import tree_map
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 def host_call(function: Any) -> Any:

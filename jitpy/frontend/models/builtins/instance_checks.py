@@ -19,14 +19,11 @@ from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING, SameMembers
 from ...guards.source import constant
 from ...interpreter.attributes import is_data_descriptor
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...interpreter.operators import truth
 from ...polyfills import ORIGINALS
 from ...values import NONE, UNKNOWN, Interpreter, TensorValue, Value, const
 from .builtin_functions import shown_class
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 _PROTOCOL: Any = type(typing.Protocol)
 #: what abstract classes and protocols say: see `TraceContext.is_subclass`

@@ -15,13 +15,9 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.source import constant
-from ...interpreter.callees import builtin, code_model
+from ...interpreter.callees import Args, Kwargs, builtin, code_model
 from ...interpreter.wrapped_functions import closed_over
-from ...values import UNKNOWN, FunctionValue, Interpreter, Value
-
-Args = list[Value]
-Kwargs = dict[str, Value]
-
+from ...values import UNKNOWN, FunctionValue, Interpreter
 
 # -- functions that make classes -------------------------------------------------------------------------------
 

@@ -7,12 +7,9 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...values import NONE, DictValue, DictViewValue, Interpreter, TupleValue, Value, const, unsupported
 from .iteration import each, is_iterable, iterate
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 _ORDERED = collections.OrderedDict
 

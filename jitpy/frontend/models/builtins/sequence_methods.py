@@ -9,14 +9,11 @@ import torch
 from ....ir.sizes import SizeUnknown
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...interpreter.calls import as_int, is_index_sized
 from ...interpreter.operators import mutate
 from ...values import FALSE, NONE, Interpreter, ListValue, TupleValue, Value, const, unsupported
 from .iteration import each, iterate
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 @builtin(list)

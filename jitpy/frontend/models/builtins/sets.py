@@ -10,13 +10,9 @@ import collections
 from collections.abc import Iterable
 from typing import Any
 
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...values import NONE, Interpreter, SetValue, Value, const, unsupported
 from .iteration import each
-
-Args = list[Value]
-Kwargs = dict[str, Value]
-
 
 _SETS = (set, frozenset)
 _KEYS = (type({}.keys()), type(collections.OrderedDict().keys()))

@@ -10,15 +10,12 @@ from typing import Any
 import torch
 
 from ...breaks import GraphBreak
-from ...interpreter.callees import builtin
+from ...interpreter.callees import Args, Kwargs, builtin
 from ...interpreter.constant_folding import fold_deep
 from ...polyfills.texts import sub, subn
 from ...values import Interpreter, NotConstant, SequenceIterator, Value, const, unsupported
 from .iteration import is_iterable, iterate
 from .symbolic_text import formatted, is_made_of_numbers, separated, text
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 @builtin(str.join)

@@ -12,7 +12,7 @@ import torch
 from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
-from ...interpreter.callees import builtin, handler_of
+from ...interpreter.callees import Args, Kwargs, builtin, handler_of
 from ...interpreter.frame import first_argument
 from ...polyfills import ORIGINALS, construct, model_of
 from ...values import (
@@ -50,9 +50,6 @@ from .iteration import (
     iterate,
 )
 from .sets import make as make_set_of
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 _HEAP_TYPE = 1 << 9
 

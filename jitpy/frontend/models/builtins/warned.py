@@ -14,14 +14,11 @@ from typing import Any
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...guards.source import constant
-from ...interpreter.callees import builtin, keep_callers, looks_at_callers
+from ...interpreter.callees import Args, Kwargs, builtin, keep_callers, looks_at_callers
 from ...interpreter.calls import inline_library
 from ...interpreter.frame import Frame
 from ...values import NONE, UNKNOWN, Interpreter, NotConstant, Value, const
 from .host_effects import caller, freeze, goes_through, is_another, is_changed, note
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 class _NoError:

@@ -14,11 +14,8 @@ from typing import Any
 from ...breaks import GraphBreak, RestartAnalysis
 from ...codegen.frame_code import Emitter, builds, param_names
 from ...guards.source import LocalSource, slot
-from ...interpreter.callees import builtin, calls_of
+from ...interpreter.callees import Args, Kwargs, builtin, calls_of
 from ...values import NONE, Interpreter, ObjectValue, Value, WeakReferenceValue
-
-Args = list[Value]
-Kwargs = dict[str, Value]
 
 
 class _Referent(property):
