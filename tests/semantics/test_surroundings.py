@@ -223,7 +223,6 @@ def test_context_variables_are_read():
     def fn(x):
         return x + VARIABLE.get() + VARIABLE.get(5) + BARE.get(1)
 
-    assert reasons(fn, torch.zeros(2)) == []
     compiled = jit(fn, backend="eager")
 
     def run(f):

@@ -14,7 +14,6 @@ _MODULES = (
     "user_marks",
     "builtins.class_writes",
     "builtins.clocks",
-    "builtins.context_variables",
     "builtins.copies",
     "builtins.draws",
     "builtins.exception_calls",

@@ -273,12 +273,13 @@ class CacheEntry:
         self.wrapper = wrapper
         parameters = wrapper.cache_parameters()
         self.bounded = parameters["maxsize"] is not None
+        if self.bounded and not _links_are_known():
+            raise GraphBreak("unsupported_call", "a bounded cache in this build of Python")
         held = gc.get_referents(wrapper)
         at = max(i for i, obj in enumerate(held) if obj is wrapper.__wrapped__)
         self.cache: dict[Any, Any] = held[at - 1]
         mark = held[at + 1]
         self.key = self._make_key(args, kwargs, parameters["typed"], mark)
-        self.link_is_known = _links_are_known()
 
     def _make_key(self, args: tuple[Any, ...], kwargs: dict[str, Any], typed: bool, mark: Any) -> Any:
         if not typed and not kwargs and len(args) == 1 and type(args[0]) in (int, str):
@@ -291,19 +292,7 @@ class CacheEntry:
         found = self.cache.get(self.key, MISSING)
         if found is MISSING or not self.bounded:
             return found
-        if self.link_is_known:
-            return ctypes.py_object.from_address(id(found) + _RESULT_OFFSET).value
-        return self._listed()
-
-    def _listed(self) -> Any:
-        """The result of an entry of a bounded cache."""
-        held = gc.get_referents(self.wrapper)  # (key, result) of each entry, then the cache, the function, ...
-        for i, obj in enumerate(held):
-            if obj is self.cache:
-                break
-            if type(obj) is type(self.key) and obj == self.key:
-                return held[i + 1]
-        return MISSING
+        return ctypes.py_object.from_address(id(found) + _RESULT_OFFSET).value
 
     def holding(self, result: Any, may_miss: bool = False) -> Holds:
         return Holds(self, result, may_miss)
