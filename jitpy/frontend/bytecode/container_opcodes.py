@@ -42,20 +42,20 @@ def _build_set(interp: Interpreter, frame: Frame, ins: Any) -> None:
 @opcode("BUILD_MAP")
 def _build_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     parts = frame.popn(2 * ins.arg)
+    frame.stack.append(_make_dict(interp, parts[::2], parts[1::2]))
+
+
+def _make_dict(interp: Interpreter, keys: list[Value], values: list[Value]) -> DictValue:
     made = DictValue()
-    for key, value in zip(parts[::2], parts[1::2], strict=True):
+    for key, value in zip(keys, values, strict=True):
         interp.context.dict_set(made, key.key(interp), value, key)
-    frame.stack.append(made)
+    return made
 
 
 @opcode("BUILD_CONST_KEY_MAP")
 def _build_const_key_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
     keys: Any = frame.stack.pop()
-    values = frame.popn(ins.arg)
-    made = DictValue()
-    for key, value in zip(keys.items, values, strict=True):
-        interp.context.dict_set(made, key.key(interp), value, key)
-    frame.stack.append(made)
+    frame.stack.append(_make_dict(interp, keys.items, frame.popn(ins.arg)))
 
 
 @opcode("BUILD_SLICE")
@@ -242,17 +242,13 @@ def _format_with_spec(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 @opcode("BUILD_STRING")
 def _build_string(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    parts = frame.popn(ins.arg)
-    if not all(p.is_constant for p in parts):
-        frame.stack.append(text(interp, joined, *parts))
-        return
-    frame.stack.append(const("".join(p.value for p in parts)))  # type: ignore[attr-defined]
+    frame.stack.append(text(interp, joined, *frame.popn(ins.arg)))
 
 
 # -- pattern matching ---------------------------------------------------------------------------------------
 
-_SEQUENCE_FLAG = 1 << 5
-_MAPPING_FLAG = 1 << 6
+#: flags of classes that patterns take for sequences and mappings
+_FLAGS = {"MATCH_SEQUENCE": 1 << 5, "MATCH_MAPPING": 1 << 6}
 
 
 @opcode("GET_LEN")
@@ -260,14 +256,9 @@ def _get_len(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(interp.length(frame.stack[-1]))
 
 
-@opcode("MATCH_MAPPING")
-def _match_mapping(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _MAPPING_FLAG)))
-
-
-@opcode("MATCH_SEQUENCE")
-def _match_sequence(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _SEQUENCE_FLAG)))
+@opcode("MATCH_MAPPING", "MATCH_SEQUENCE")
+def _match_kind(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _FLAGS[ins.name])))
 
 
 @opcode("MATCH_KEYS")

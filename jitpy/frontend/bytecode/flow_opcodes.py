@@ -42,17 +42,9 @@ def _pop_jump_if_not_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
         frame.ip = ins.target
 
 
-@opcode("JUMP_IF_TRUE_OR_POP")
-def _jump_if_true_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if interp.truth(frame.stack[-1]):
-        frame.ip = ins.target
-    else:
-        frame.stack.pop()
-
-
-@opcode("JUMP_IF_FALSE_OR_POP")
-def _jump_if_false_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    if not interp.truth(frame.stack[-1]):
+@opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+def _jump_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
+    if interp.truth(frame.stack[-1]) == (ins.name == "JUMP_IF_TRUE_OR_POP"):
         frame.ip = ins.target
     else:
         frame.stack.pop()
@@ -68,7 +60,7 @@ def _return_const(interp: Interpreter, frame: Frame, ins: Any) -> None:
     interp.leave(constant(interp, ins.arg))
 
 
-@opcode("GET_ITER")
+@opcode("GET_ITER", "GET_YIELD_FROM_ITER")
 def _get_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
     push(interp, frame, get_iter(interp, frame.stack.pop()))
 
@@ -134,11 +126,6 @@ def _yield_value(interp: Interpreter, frame: Frame, ins: Any) -> None:
     interp.result = value
     if frame is not interp._sync_root:
         interp.frames[-1].stack.append(value)
-
-
-@opcode("GET_YIELD_FROM_ITER")
-def _get_yield_from_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    push(interp, frame, get_iter(interp, frame.stack.pop()))
 
 
 @opcode("SEND")

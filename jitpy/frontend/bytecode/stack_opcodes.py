@@ -189,14 +189,7 @@ def load_global(interp: Interpreter, frame: Frame, name: str) -> Value:
 @opcode("LOAD_GLOBAL")
 def _load_global(interp: Interpreter, frame: Frame, ins: Any) -> None:
     null, name = ins.arg
-    value = load_global(interp, frame, name)
-    if null:
-        if frame.kw_null_last:
-            frame.stack.append(value)
-            frame.stack.append(NULL)
-            return
-        frame.stack.append(NULL)
-    frame.stack.append(value)
+    (push_callable if null else push)(interp, frame, load_global(interp, frame, name))
 
 
 @opcode("STORE_GLOBAL")
@@ -247,32 +240,24 @@ def _swap(interp: Interpreter, frame: Frame, ins: Any) -> None:
 def _load_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     method, name = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
     value = frame.stack.pop()
-    result = load_method(interp, value, name) if method else interp.getattr(value, name)
     if method:
-        # CPython leaves [method, self] or [NULL, attribute] (3.12), [attribute, NULL] (3.13) for a CALL that follows
-        if frame.kw_null_last:
-            push_with_null(interp, frame, result)
-        else:
-            frame.stack.append(NULL)
-            push(interp, frame, result)
-        return
-    push(interp, frame, result)
+        push_callable(interp, frame, load_method(interp, value, name))
+    else:
+        push(interp, frame, interp.getattr(value, name))
 
 
-def push_with_null(interp: Interpreter, frame: Frame, result: Any) -> None:
-    """Push `[result, NULL]`, also when the result comes from a frame that has to run first."""
-    if result is PUSHED:
-        result = interp.finish_sync(result)
-    frame.stack.append(result)
-    frame.stack.append(NULL)
+def push_callable(interp: Interpreter, frame: Frame, result: Any) -> None:
+    """Push what a CALL that follows is to call, with NULL below it or, from 3.13 on, above it."""
+    if frame.kw_null_last:
+        frame.stack += [interp.finish_sync(result), NULL]
+    else:
+        frame.stack.append(NULL)
+        push(interp, frame, result)
 
 
 @opcode("LOAD_METHOD")
 def _load_method(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    value = frame.stack.pop()
-    result = load_method(interp, value, ins.arg)
-    frame.stack.append(NULL)
-    push(interp, frame, result)
+    push_callable(interp, frame, load_method(interp, frame.stack.pop(), ins.arg))
 
 
 @opcode("LOAD_SUPER_ATTR")
@@ -281,13 +266,7 @@ def _load_super_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     obj = frame.stack.pop()
     cls = frame.stack.pop()
     frame.stack.pop()
-    result = interp.getattr(make_super(interp, [cls, obj], {}), name)
-    if method:
-        if frame.kw_null_last:
-            push_with_null(interp, frame, result)
-            return
-        frame.stack.append(NULL)
-    push(interp, frame, result)
+    (push_callable if method else push)(interp, frame, interp.getattr(make_super(interp, [cls, obj], {}), name))
 
 
 @opcode("STORE_ATTR")
