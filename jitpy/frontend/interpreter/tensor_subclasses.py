@@ -18,14 +18,13 @@ import torch
 
 from ..breaks import GraphBreak
 from ..values import (
-    ConstValue,
-    DictValue,
     Interpreter,
     ListValue,
     TupleValue,
     Value,
 )
 from ..values.tensor import overloads_torch
+from ..values.tree import dict_of
 from .callees import Args, Kwargs
 
 
@@ -80,7 +79,7 @@ def call_function(interp: Interpreter, fn: Value, asked: list[Value], args: Args
     classes = _in_order(interp, asked)
     given = [fn, TupleValue([context.const_object(cls) for cls in classes]), TupleValue(args)]
     if kwargs:
-        given.append(_dict(interp, kwargs))
+        given.append(dict_of(interp, kwargs))
     return _first_answer(interp, "__torch_function__", classes, given)
 
 
@@ -101,13 +100,6 @@ def _in_order(interp: Interpreter, values: list[Value]) -> list[type]:
         place = next((i for i, other in enumerate(order) if other in interp.context.mro(cls)), len(order))
         order.insert(place, cls)
     return order
-
-
-def _dict(interp: Interpreter, kwargs: Kwargs) -> DictValue:
-    made = DictValue()
-    for name, value in kwargs.items():
-        interp.context.dict_set(made, name, value, ConstValue(name))
-    return made
 
 
 class _Asked(torch.Tensor):
@@ -226,7 +218,7 @@ class _Dispatch:
             return interp.record(func, args, kwargs)
         classes = _in_order(interp, found)
         given = [context.const_object(func), TupleValue([context.const_object(cls) for cls in classes]),
-                 TupleValue(args), _dict(interp, kwargs)]
+                 TupleValue(args), dict_of(interp, kwargs)]
         state = interp.builder.state
         state.below_autograd += 1
         try:

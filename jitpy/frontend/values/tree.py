@@ -43,3 +43,8 @@ def tree_pack(interp: Interpreter, leaf: Callable[[Any], Value], tree: Any) -> V
         items = [tree_pack(interp, leaf, part) for part in tree]
         return TupleValue(items) if type(tree) is tuple else ListValue(items)
     return leaf(tree)
+
+
+def dict_of(interp: Interpreter, items: dict[str, Value]) -> Value:
+    """A new dict with these items."""
+    return tree_pack(interp, lambda item: item, items)

@@ -19,7 +19,8 @@ from ...capture.traced import Storage, TracedTensor
 from ...interpreter.callees import builtin
 from ...interpreter.calls import inline_library
 from ...interpreter.frame import TracedException
-from ...values import NULL, ConstValue, DictValue, TupleValue, Value
+from ...values import NULL, TupleValue, Value
+from ...values.tree import dict_of
 from .higher_order import state_of
 
 if TYPE_CHECKING:
@@ -115,11 +116,9 @@ def _maybe_step(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]
     skipped = interp.call_sync(interp.context.const_object(_overflowed), [optimizer_state])
     if skipped.tensor is None or skipped.traced.shape:
         raise _unskippable("its overflow is no single number")
-    given = DictValue()
-    for name, value in kwargs.items():
-        interp.context.dict_set(given, name, value, ConstValue(name))
+    given = [optimizer, TupleValue(rest), dict_of(interp, kwargs)]
     with interp.recording("GradScaler.step"):
-        return _unless(interp, skipped.traced, interp.context.const_object(_step), [optimizer, TupleValue(rest), given])
+        return _unless(interp, skipped.traced, interp.context.const_object(_step), given)
 
 
 def _unless(interp: Interpreter, skipped: TracedTensor, fn: Value, args: list[Value]) -> Value:

@@ -27,7 +27,6 @@ from ...interpreter.tensor_subclasses import (
     unasked,
 )
 from ...values import (
-    DictValue,
     Interpreter,
     PyValue,
     TensorValue,
@@ -39,6 +38,7 @@ from ...values import (
 )
 from ...values.function_block import FunctionBlockValue
 from ...values.tensor import overloads_torch
+from ...values.tree import dict_of
 
 _Base = torch._C.TensorBase
 
@@ -130,10 +130,7 @@ def _make_wrapper_subclass(interp: Interpreter, args: list[Value], kwargs: dict[
     spec = TensorSpec(dtype, tuple(shape), contiguous_stride(tuple(shape)) if stride is None else tuple(stride), device,
                       bool(payloads.get("requires_grad", False)), payloads.get("storage_offset") or 0)
     interp.context.has_overloads = True
-    options = DictValue()
-    for name, value in kwargs.items():
-        interp.context.dict_set(options, name, value, const(name))
-    return WrapperValue(spec, cls, made_with=(TupleValue(list(args)), options))
+    return WrapperValue(spec, cls, made_with=(TupleValue(list(args)), dict_of(interp, kwargs)))
 
 
 _OPTIONS = frozenset({"strides", "storage_offset", "dtype", "layout", "device", "requires_grad"})

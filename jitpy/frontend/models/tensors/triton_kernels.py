@@ -24,10 +24,10 @@ from ...interpreter.callees import builtin
 from ...interpreter.calls import _in_try, as_int
 from ...values import (
     ConstValue,
-    DictValue,
     Interpreter,
     Value,
 )
+from ...values.tree import dict_of
 
 _CONTAINERS = (tuple, list, dict, collections.OrderedDict)
 _KERNELS = (JITFunction, InterpretedFunction, Autotuner, Heuristics)
@@ -133,14 +133,7 @@ def _apply(interp: Interpreter, heuristics: Any, names: list[str], args: list[Va
     """Results of heuristics become arguments."""
     for name, function in heuristics.values.items():
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        kwargs[name] = interp.call_sync(interp.context.const_object(function), [_dict(interp, given)])
-
-
-def _dict(interp: Interpreter, items: dict[str, Value]) -> Value:
-    made = DictValue()
-    for name, value in items.items():
-        interp.context.dict_set(made, name, value, ConstValue(name))
-    return made
+        kwargs[name] = interp.call_sync(interp.context.const_object(function), [dict_of(interp, given)])
 
 
 def _places(interp: Interpreter, values: dict[str, Value], constexprs: set[str]) -> Any:
@@ -191,7 +184,7 @@ def _grid(interp: Interpreter, grid: Value, function: Any, meta: dict[str, Value
         for parameter in function.params:
             if parameter.name not in meta and parameter.has_default:
                 meta[parameter.name] = interp.context.const_object(parameter.default)
-        known = _dict(interp, {name: meta[name] for name in function.arg_names if name in meta})
+        known = dict_of(interp, {name: meta[name] for name in function.arg_names if name in meta})
         sizes = interp.call_sync(grid, [known]).listed(interp)
     if sizes is None or not 1 <= len(sizes) <= 3:
         raise GraphBreak("unsupported_call", "the grid of a Triton kernel that is no tuple of one to three numbers")
