@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..ir import Graph, ScalarSpec
+from ..ir.failures import has_effect
 from ..ir.graph import Node
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.specialize import specialize
@@ -47,11 +48,25 @@ def _numbers_apart(backend: GraphBackend, graph: Graph, options: dict[str, Any])
     beside.nodes, beside.mutations = [node for node in beside.nodes if node in needed], []
     rest.outputs = [node for k, node in enumerate(rest.outputs) if k not in apart]
     remove_dead_code(rest)
-    numbers, others = eager.compile_graph(beside, {}), backend(rest, options)
+    left = [node for node in rest.nodes if not _is_host_number(node) or not has_effect(node)]
+    if len(left) < len(rest.nodes) and (rest.mutations or any(map(has_effect, left))):
+        return backend(graph, options)  # what fails first is to be seen
+    rest.nodes = left
+    remove_dead_code(rest)
+    read = {source for node in rest.nodes for source in node.input_nodes()} | set(rest.outputs)
+    kept = [k for k, node in enumerate(rest.inputs) if node in read or not _is_host_number(node)]
+    rest.inputs = [rest.inputs[k] for k in kept]
+    for mutation in rest.mutations:
+        mutation.input = kept.index(mutation.input)
+    numbers = eager.compile_graph(beside, {})
+    if not rest.nodes and not rest.outputs:
+        return numbers
+    others = backend(rest, options)
 
     def run(*inputs: Any) -> tuple[Any, ...]:
-        results = list(others(*inputs))
-        for k, number in zip(apart, numbers(*inputs), strict=True):
+        computed = numbers(*inputs)
+        results = list(others(*[inputs[k] for k in kept]))
+        for k, number in zip(apart, computed, strict=True):
             results.insert(k, number)
         return tuple(results)
 

@@ -591,3 +591,29 @@ def test_aot_eager() -> None:
     (branching(y) ** 2).sum().backward()
     same(x.grad, y.grad)
     assert config.recompile_limit == 8
+
+
+def test_numbers_that_change_as_results_of_inductor() -> None:
+    """Torch's own compilers take no float as a result."""
+
+    def fn(x: torch.Tensor, v: float) -> Any:
+        return v, x * v, v * 2, round(v, 1), int(v * 2), v > 1
+
+    def beside_a_write(x: torch.Tensor, v: float) -> Any:
+        x.add_(1)
+        return v * 2, x * 3
+
+    def numbers(v: float) -> Any:
+        return v * 2, round(v)
+
+    jitted, plain, writing = (jitpy.jit(one, backend="inductor") for one in (fn, numbers, beside_a_write))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "jitpy")
+        for v in (0.5, 1.25, 2.75, 3.5):
+            ours, theirs = torch.ones(3), torch.ones(3)
+            got, expected = jitted(ours, v), fn(theirs, v)
+            assert torch.equal(got[1], expected[1])
+            assert (got[0], *got[2:]) == (expected[0], *expected[2:])
+            number, product = writing(ours, v)
+            assert number == v * 2 and ours.tolist() == [2.0] * 3 and product.tolist() == [6.0] * 3
+            assert plain(v) == numbers(v)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import math
 import operator
@@ -17,6 +18,7 @@ from ..breaks import GraphBreak
 from ..models.arrays.array_values import evaluate_strictly
 from ..values import (
     CONST_TYPES,
+    DATE_TYPES,
     ConstValue,
     DictValue,
     Interpreter,
@@ -40,13 +42,13 @@ def takes_constants_only(obj: Any) -> bool:
 def is_pure(obj: Any) -> bool:
     """Whether a C function of constants may be evaluated while tracing."""
     if isinstance(obj, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-        return obj.__objclass__ in _PURE_CLASSES and obj not in _ITERATOR_METHODS
+        return obj.__objclass__ in _PURE_CLASSES and obj not in _IMPURE_METHODS
     if isinstance(obj, types.BuiltinFunctionType):
         if obj.__module__ in _OF_CONSTANTS_ONLY:
             return True
         owner = obj.__self__
         if isinstance(owner, type):
-            return owner in _PURE_CLASSES or obj in PURE_TORCH
+            return owner in _PURE_CLASSES and obj not in _IMPURE_METHODS or obj in PURE_TORCH
     try:
         return obj in PURE_TORCH
     except TypeError:
@@ -54,10 +56,12 @@ def is_pure(obj: Any) -> bool:
 
 
 _PURE_CLASSES = {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, types.CodeType,
-                 re.Pattern, re.Match}
-_ITERATOR_METHODS = {re.Pattern.finditer, re.Pattern.scanner, str.__iter__, bytes.__iter__}
-PURE_TORCH = {bytes, str.maketrans, torch.promote_types, torch.can_cast, torch.device, torch.finfo, torch.iinfo,
-               inspect.cleandoc,
+                 re.Pattern, re.Match, *DATE_TYPES}
+#: those that make iterators, and those that read the clock, the time zone or the locale
+_IMPURE_METHODS = {re.Pattern.finditer, re.Pattern.scanner, str.__iter__, bytes.__iter__, datetime.date.today,
+                   datetime.date.fromtimestamp, datetime.date.strftime, datetime.date.__format__, datetime.date.ctime}
+PURE_TORCH = {bytes, str.maketrans, *DATE_TYPES, torch.promote_types, torch.can_cast, torch.device, torch.finfo,
+               torch.iinfo, inspect.cleandoc,
                *(vars(os.path)[name] for name in ("normpath", "splitroot")  # of C from 3.12 or 3.13 on
                  if type(vars(os.path).get(name)) is types.BuiltinFunctionType)}
 

@@ -45,6 +45,23 @@ def _as_int(value):
     return method(value)
 
 
+@substitute(math.dist)
+def dist(p, q, /):
+    p, q = tuple(p), tuple(q)
+    if len(p) != len(q):
+        raise ValueError("both points must have the same number of dimensions")
+    return math.hypot(*[float(a) - float(b) for a, b in zip(p, q, strict=True)])
+
+
+@substitute(int.bit_count)
+def bit_count(self, /):
+    rest, count = abs(self), 0
+    while rest:
+        count += rest % 2
+        rest //= 2
+    return count
+
+
 @substitute(math.isclose)
 def isclose(a, b, *, rel_tol=1e-09, abs_tol=0.0):
     if rel_tol < 0.0 or abs_tol < 0.0:

@@ -47,6 +47,7 @@ from .range import RangeValue, SliceValue
 from .real_objects import (
     ASKED,
     BOXED_READERS,
+    DATE_TYPES,
     DTYPE_TYPES,
     IS_CAPTURED,
     NUMBERS,
@@ -72,7 +73,8 @@ from .wrapping import Wrap, wrap_new, wraps
 
 __all__ = [
     "ASKED", "ArrayIterator", "ArrayValue", "BINARY", "BOXED_READERS", "BoxedValue", "BuiltinMethodValue", "COMPARE",
-    "CONST_TYPES", "CellValue", "ClassWrites", "ComputedNumberValue", "ConstValue", "DELETED", "DTYPE_TYPES",
+    "CONST_TYPES", "CellValue",
+    "ClassWrites", "ComputedNumberValue", "ConstValue", "DATE_TYPES", "DELETED", "DTYPE_TYPES",
     "DictIterator", "DictValue", "DictViewValue", "END_OF_LIST", "EnumMemberValue", "ExcInfoValue", "ExceptionValue",
     "Exhausted", "FALSE", "FunctionValue", "GeneratorValue", "Handler", "HookNumberValue", "IS_CAPTURED", "Identity",
     "Interpreter", "IteratorValue", "Lazy", "ListIterator", "ListValue", "MethodValue", "Missing", "ModelledValue",

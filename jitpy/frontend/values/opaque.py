@@ -20,6 +20,7 @@ from .operator_tables import BINARY, COMPARE, SYMBOLS
 from .real_objects import (
     ASKED,
     BOXED_READERS,
+    DATE_TYPES,
     PLAIN_TYPES,
     base_of,
     is_array,
@@ -32,7 +33,7 @@ from .wrapping import wraps
 #: C types whose instances do not change, and others of which derived classes may
 _IMMUTABLE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
               types.GetSetDescriptorType, property, staticmethod, classmethod)
-_OF_CONSTANTS = frozenset((torch.finfo, torch.iinfo, types.UnionType, types.GenericAlias))
+_OF_CONSTANTS = frozenset((torch.finfo, torch.iinfo, types.UnionType, types.GenericAlias, *DATE_TYPES))
 
 
 class PyValue(Value):
@@ -170,9 +171,12 @@ class PyValue(Value):
         return None
 
     def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
-        if name != "OR" or not isinstance(other, (PyValue, ConstValue)):
+        are_dates = type(self.obj) in DATE_TYPES and other.cls in (*DATE_TYPES, int, float)
+        if name != "OR" and not are_dates or not isinstance(other, (PyValue, ConstValue)):
             return None
         right = other.value if isinstance(other, ConstValue) else interp.context.pin(other)
+        if are_dates:
+            return interp.fold(BINARY[name][0], interp.context.pin(self), right)
         if not isinstance(self.obj, (type, types.UnionType, types.GenericAlias)):
             return None
         return interp.fold(operator.or_, interp.context.pin(self), right)
@@ -236,7 +240,8 @@ class PyValue(Value):
         return super().constant(interp)
 
     def folded(self, interp: Interpreter) -> Any:
-        if isinstance(self.obj, (re.Pattern, re.Match, enum.Enum, type, str)) and not self.asks_class(interp, *ASKED):
+        if (isinstance(self.obj, (re.Pattern, re.Match, enum.Enum, type, str)) or type(self.obj) in DATE_TYPES) and \
+                not self.asks_class(interp, *ASKED):
             return interp.context.pin(self)
         return super().folded(interp)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import re
 import types
@@ -31,6 +32,8 @@ else:
 #: the classes of these dtypes
 DTYPE_TYPES = tuple({type(dtype) for dtype in TORCH_DTYPES})
 CONST_TYPES.update(DTYPE_TYPES)
+#: days and durations, which do not change
+DATE_TYPES = (datetime.date, datetime.timedelta)
 NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 
 
@@ -68,7 +71,7 @@ def is_compared_by_c(obj: Any) -> bool:
     by_identity = cls.__eq__ is object.__eq__  # type: ignore[comparison-overlap]
     if cls is types.MethodWrapperType:
         return type(obj.__self__) is types.GetSetDescriptorType
-    return by_identity or cls in (type, types.ModuleType, types.BuiltinFunctionType) or \
+    return by_identity or cls in (type, types.ModuleType, types.BuiltinFunctionType, *DATE_TYPES) or \
         isinstance(obj, (enum.Enum, int, str, float, bytes, type(None), torch.dtype, torch.device, tuple, Value,
                          *DTYPE_TYPES, types.MethodDescriptorType, types.GenericAlias, types.UnionType, re.Pattern))
 
