@@ -570,7 +570,7 @@ class FrameCodegen:
     def _plain_loop(self, frames: list[Frame], ins: Ins) -> Loop | None:
         """The loop that a break closes, if nothing of it is worth compiling."""
         last = frames[-1]
-        if first_argument(last, self.context) is not None or any(v.current is not None for v in last.stack):
+        if first_argument(last, self.context) is not None or last.is_handling():
             return None
         try:
             code, at = origin_of(last.code, _call_start(last, ins.index))

@@ -60,7 +60,7 @@ def _call_function(emitter: Emitter, value: GeneratorValue, frame: Frame) -> Non
 
 
 def _resume(emitter: Emitter, value: GeneratorValue, frame: Frame) -> None:
-    if any(v.current is not None for v in frame.stack):
+    if frame.is_handling():
         raise unreconstructable(value, value.born)  # it handles an exception, which only raising can put back
     bound = sorted(frame.locals)
     cells = sorted(frame.cells)
@@ -134,8 +134,8 @@ class Parts:
         frame = value.frame
         if is_polyfill(value.func.code) and value.func.code.co_filename != iterators.__file__:
             return None  # may hold what is real while tracing only
-        if frame is None or value.running or not value.started or \
-                any(v.current is not None for v in frame.stack) or first_argument(frame, self.context) is not None:
+        if frame is None or value.running or not value.started or frame.is_handling() or \
+                first_argument(frame, self.context) is not None:
             return None
         layout = tuple("null" if v is NULL else "value" for v in frame.stack)
         space = frame.globals.real_dict

@@ -17,7 +17,6 @@ from ..values import (
     CellValue,
     DictValue,
     ExceptionValue,
-    ExcInfoValue,
     FunctionValue,
     GeneratorValue,
     Interpreter,
@@ -98,7 +97,7 @@ class Frame:
 
     def is_handling(self) -> bool:
         """Whether it is inside an `except` or `finally` that handles an exception."""
-        return any(isinstance(value, ExcInfoValue) for value in self.stack)
+        return any(value.current is not None for value in self.stack)
 
     def module(self) -> str:
         """The nn.Module whose method runs, for reports: its class and its path. "" where it is none."""
