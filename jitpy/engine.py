@@ -277,6 +277,8 @@ class Engine:
                 dispatcher.review_in = 1  # at the next call
                 return
             known = list(self._dispatchers)
+            for one in self._reviews.watched_in_vain(known, dispatcher):
+                self._unwatch(one)
             for one in self._reviews.losing(known, dispatcher):
                 self._leave(one, watched=self._reviews.watches(known, one))
                 if one.entries:
@@ -284,8 +286,6 @@ class Engine:
                 if not is_resume_code(one.code):
                     logs.log("graph_breaks", f"{one.__qualname__} runs as plain Python from now on: its graph breaks "
                                              "cost more than its graphs save")
-            for one in self._reviews.watched_in_vain(known, dispatcher):
-                self._unwatch(one)
 
     def _unwatch(self, dispatcher: Any) -> None:
         """Leave the frames below a function to Python, and itself where it is plain already."""
