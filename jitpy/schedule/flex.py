@@ -17,7 +17,7 @@ from ..ir.flex_attention import BACKWARD, NAME, FlexAttention, FlexAttentionBack
 from ..ir.graph import CONSTANT, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.spec import Dim, prod
-from .expr import FLOAT, INT, Expr, ScalarBuilder, compute_dtype, index_expressions, walk
+from .expr import DOUBLE, FLOAT, INT, Expr, ScalarBuilder, compute_dtype, index_expressions, walk
 from .index import Axis, Index, of, same
 from .lower import Lowering, lowering
 from .values import IndexTuple, Part, Pointwise, Stored, Trace, Value, View, base_of, strided
@@ -341,8 +341,8 @@ def _backward(low: Lowering, node: Node, grad_out: Value, grad_lse: Value | None
               key: Value, value: Value, blocks: Sequence[Any], captures: Sequence[Value]) -> tuple[Value, ...]:
     target = node.op.target
     assert isinstance(target, FlexAttentionBackward)
-    if low.scatters == "ordered" and target.reads:
-        raise NotCovered("gradients of what functions of scores read, on the CPU")
+    if low.scatters == "ordered" and any(type(captures[number].numel) is not int for number, _ in target.reads):
+        raise NotCovered("gradients of captures whose sizes change, on the CPU")
     if grad_out.dtype is not query.dtype:
         raise NotCovered("a gradient of another dtype")
     if target.reads and torch.are_deterministic_algorithms_enabled():
@@ -369,13 +369,15 @@ def _backward(low: Lowering, node: Node, grad_out: Value, grad_lse: Value | None
             raise NotCovered("a gradient of this dtype")
         one = builder.cast(next(results), FLOAT)
         added.append(Added(str(number), one, _flat(builder, [next(results) for _ in range(count)], captures[number])))
-    outputs, sums, deltas = (_operand(low, one) for one in (grad_out, lse, delta))
-    found.gradients = Gradients(outputs, sums, deltas, given, score, added)
+    outputs, statistics, deltas = (_operand(low, one) for one in (grad_out, lse, delta))
+    found.gradients = Gradients(outputs, statistics, deltas, given, score, added)
     found.list_operands()
     made = [low.tag(found.part(name, one.shape, one.dtype), name)
             for name, one in (("query", query), ("key", key), ("value", value))]
     for number in sorted({number for number, _ in target.reads}):
-        part = found.part(str(number), captures[number].shape, FLOAT)
+        # one thread adds one after the other, atomic additions are spread over programs
+        sums = DOUBLE if low.scatters == "ordered" else FLOAT
+        part = found.part(str(number), captures[number].shape, sums)
         made.append(low.convert(low.tag(part, f"capture_{number}"), captures[number].dtype))
     return tuple(made)
 

@@ -128,6 +128,7 @@ class KernelPrinter(KernelWriter):
         self.comment(head)
         self.function(head, "part", set(self.operands), lines)
         with head.block('extern "C" void {name}(void* const* ptr, const int64_t* sz)'):
+            self.prepare(head)
             if condition == "false":
                 head.add(f"{{name}}_part(0, {count}, ptr, sz);")
             else:
@@ -135,6 +136,9 @@ class KernelPrinter(KernelWriter):
                     self.unpack(head, set())
                 head.add(f"run_parts({count}, {units.align}, {condition}, {{name}}_part, ptr, sz);")
         return self.finished(head)
+
+    def prepare(self, text: Text) -> None:
+        """Print what is done in front of all units."""
 
     def print_loops(self) -> Units:
         """Print the loops over units `begin..end`, and say how many units there are."""

@@ -14,10 +14,10 @@ import torch
 
 from ...ir.spec import Dim
 from ...schedule.expr import Expr, children, order
-from ...schedule.flex import Attention, BlockLists, Operand
-from ...schedule.index import Axis
+from ...schedule.flex import Added, Attention, BlockLists, Operand
+from ...schedule.index import Axis, Index
 from ...schedule.values import Value
-from .emitter import KernelPrinter, Units, ceil_div
+from .emitter import KernelPrinter, Text, Units, ceil_div
 from .prelude import TYPES
 from .printer import literal
 
@@ -258,7 +258,8 @@ class FlexPrinter(_Pass):
 
 
 class FlexGradientPrinter(_Pass):
-    """The backward pass. One thread has all queries that share a head of keys: it adds up the gradients of these."""
+    """The backward pass. One thread has all queries that share a head of keys: it adds up the gradients of these. Those
+    of captures are added in order: by the threads that have the heads that their places tell, or by one."""
 
     def print_loops(self) -> Units:
         attention, text = self.attention, self.text
@@ -271,9 +272,19 @@ class FlexGradientPrinter(_Pass):
             "slopes": TILE * TILE, "sums": TILE * size,
             "grad_keys": key.shape[2] * _padded(key), "grad_values": key.shape[2] * _padded(value)})
         names[gradients.given] = "grad"
-        shared = key.shape[1]
-        with text.block("for (int64_t unit = begin; unit < end; ++unit)"):
-            self.unravel("unit", [self.batch.name, "shared"], [self.batch.size, shared])
+        sizes: list[tuple[str, Dim]] = [(self.batch.name, self.batch.size), ("shared", key.shape[1])]
+        apart = sizes
+        inside: list[tuple[str, Dim]] = []
+        if self.added():
+            own_heads = all(_tells(added.index, self.head) for added in self.added())
+            apart, inside = (sizes[1:], sizes[:1]) if own_heads else ([], sizes)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(text.block("for (int64_t unit = begin; unit < end; ++unit)"))
+            if apart:
+                self.unravel("unit", [name for name, _ in apart], [size for _, size in apart])
+            for name, count in inside:
+                head = f"for (int64_t {name} = 0; {name} < {self.size(count)}; ++{name})"
+                stack.enter_context(text.block(head))
             text.add(f"const int64_t last = {self.size(self.query.size)} - 1;")
             for name, one in (("grad_keys", key), ("grad_values", value)):
                 text.add(f"for (int64_t k = 0; k < {self.size(key.shape[2] * _padded(one))}; ++k) {name}[k] = 0.0f;")
@@ -295,7 +306,17 @@ class FlexGradientPrinter(_Pass):
                     self.walk(attention.masked, True, inner)
                     self.store_queries()
             self.store_keys()
-        return Units([self.batch.size, shared])
+        return Units([size for _, size in apart])
+
+    def added(self) -> list[Added]:
+        """What is added to gradients of captures that somebody reads."""
+        gradients, results = self.attention.gradients, self.attention.results
+        assert gradients is not None
+        return [added for added in gradients.added if results[added.result] in self.kernel.writes]
+
+    def prepare(self, text: Text) -> None:
+        for value in dict.fromkeys(self.attention.results[added.result] for added in self.added()):
+            text.add(f"__builtin_memset(ptr[{self.operands.index(value)}], 0, {value.numel * value.dtype.itemsize});")
 
     def load_gradients(self) -> None:
         """Of the block's results, with their statistics (`top` and `total`); zeros behind the end."""
@@ -320,6 +341,8 @@ class FlexGradientPrinter(_Pass):
         assert gradients is not None
         size, value_size = attention.key.shape[3], attention.value.shape[3]
         keys, values = self.matrix("keys", attention.key), self.matrix("values", attention.value)
+        for number in range(len(self.added())):
+            text.add(f"alignas(64) float added{number}[{n}]; alignas(64) int64_t place{number}[{n}];")
         text.add(f"multiply_tile<{n}, false>({', '.join(keys)}, turned, scores, count, {size});")
         text.add(f"multiply_tile<{n}, false>({', '.join(values)}, grads_turned, slopes, count, {value_size});")
         with text.block("for (int64_t k = 0; k < count; ++k)"):
@@ -338,6 +361,23 @@ class FlexGradientPrinter(_Pass):
                 for seen in conditions if found != "grad" else []:
                     found = f"choose<float, int32_t>({self.printer.ref(seen, inner)}, {found}, 0.0f)"
                 text.add(f"line[lane] = weight, slope[lane] = {found};")
+                for number, added in enumerate(self.added()):
+                    self.emit(added.roots(), inner)
+                    found = self.printer.ref(added.value, inner)
+                    for seen in conditions:
+                        found = f"choose<float, int32_t>({self.printer.ref(seen, inner)}, {found}, 0.0f)"
+                    text.add(f"added{number}[lane] = {found};")
+                    if self.query in added.index.all_axes():
+                        text.add(f"place{number}[lane] = {self.printer.index(added.index, inner)};")
+            for number, added in enumerate(self.added()):
+                into = self.parameters[attention.results[added.result]]
+                loop = f"for (int64_t lane = 0; lane < {n} && first + lane <= last; ++lane)"
+                if self.query in added.index.all_axes():
+                    text.add(f"{loop} {into}[place{number}[lane]] += added{number}[lane];")
+                else:
+                    text.add(f"double total{number} = 0;")
+                    text.add(f"{loop} total{number} += added{number}[lane];")
+                    text.add(f"{into}[{self.printer.index(added.index, inner)}] += total{number};")
         key, value = attention.key, attention.value
         for left, into, right, one in (("slopes", "grad_keys", "rows", key), ("scores", "grad_values", "grads", value)):
             width = _padded(one)
@@ -371,6 +411,12 @@ class FlexGradientPrinter(_Pass):
 def _padded(operand: Operand) -> int:
     """The columns of rows whose length is a multiple of a vector."""
     return -(-int(operand.shape[3]) // 16) * 16
+
+def _tells(index: Index, axis: Axis) -> bool:
+    """Whether points along an axis have places of their own: it is one of the numbers of the place."""
+    return any(isinstance(atom, Expr) and atom.op == "cast" and atom.args[0].op == "place" and atom.args[0].attr is axis
+               for atom, _ in index.terms)
+
 
 def _own(value: Value) -> Operand:
     """A result as an operand."""
