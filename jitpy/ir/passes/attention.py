@@ -21,8 +21,9 @@ from ..op import NotCovered
 from ..ops.nn import attention_kernel, gpu_attention
 from ..sizes_expr import floordiv
 from ..spec import Dim, TensorSpec
+from .masked_attention import masked_attention
 from .masks import Band, known_mask
-from .pattern import P, Rules, rule
+from .pattern import P, Rule, Rules, rule
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -31,6 +32,8 @@ def _attention(
     b: Builder, q: Node, kt: Node, v: Node, scale: Any, mask: Node | None = None, causal: bool = False
 ) -> Node | None:
     """The fused call, where shapes, dtypes and devices are those that it takes; None leaves the graph as it is."""
+    if mask is not None and (found := masked_attention(b, q, kt, v, float(scale), mask, "added")) is not None:
+        return found
     specs: list[Any] = [n.spec for n in (q, kt, v)]
     if not all(isinstance(s, TensorSpec) and s.dtype in _DTYPES and s.is_static for s in specs):
         return None
@@ -50,11 +53,18 @@ def _attention(
         return None
     name, arguments, options = kernel
     fused = b.getitem(b.call(name, *arguments, **options), 0)
+    if mask is not None:
+        fused = b.call("aten.masked_fill.Scalar", fused, _hides_all(b, mask), math.nan)
     if rank == 3:
         fused = b.call("aten.squeeze.dim", fused, 0)
     if fused.tensor.is_contiguous():
         return fused
     return b.call("aten.clone.default", fused, memory_format=torch.contiguous_format)
+
+
+def _hides_all(b: Builder, mask: Node) -> Node:
+    """The rows of an additive mask for which softmax gives NaN, and the fused kernels zeros."""
+    return b.call("aten.eq.Scalar", b.call("aten.amax.default", mask, [-1], True), -math.inf)
 
 
 def _kernel(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, causal: bool,
@@ -113,9 +123,16 @@ def _additive(mask: Any, specs: list[Any], dtype: torch.dtype) -> bool:
         all(m in (1, s) for m, s in zip(reversed(mask.shape), reversed(scores), strict=False))
 
 
+def _hidden(b: Builder, q: Node, kt: Node, v: Node, scale: Any, hidden: Node, shown: bool) -> Node | None:
+    """Attention with a mask of the keys that are hidden, or `shown`. The fused call takes the causal one only: a row in
+    which all is hidden is NaN in eager, but not there."""
+    return _causal(b, q, kt, v, scale, hidden, shown) or \
+        masked_attention(b, q, kt, v, float(scale), hidden, "shown" if shown else "hidden")
+
+
 def _causal(b: Builder, q: Node, kt: Node, v: Node, scale: Any, hidden: Node, shown: bool) -> Node | None:
     """Attention in which each query sees itself and what is before it, where `hidden` (with `shown`: its opposite) is
-    the mask that says so. Other masks stay: a row in which all is hidden is NaN in eager, but not in the fused call."""
+    the mask that says so."""
     if not all(isinstance(n.spec, TensorSpec) and n.spec.is_static for n in (q, kt)):
         return None
     size, spec = (q.tensor.shape[-2], kt.tensor.shape[-1]), hidden.spec
@@ -136,28 +153,33 @@ _SCORES = P.matmul(_Q, _K)
 _HIDDEN, _OFF = P.node("mask"), P.const("off", lambda value: value == float("-inf"))
 
 
-def _causal_rules(scores: Any, scale: Callable[..., float], name: str) -> list[Any]:
-    """Scores that are hidden by `masked_fill`, or shown by `where`."""
+def _fused(scores: Any, made: Callable[..., Node | None], name: str) -> Rule:
+    """The rule for attention with these scores. Where the weights are kept, their product with the values is all that
+    is left to do."""
+
+    def fuse(b: Builder, weights: Node, **given: Any) -> Node | None:
+        readers = sum(weights in node.input_nodes() for node in b.graph.nodes)
+        return made(b, **given) if readers == 1 and weights not in b.graph.outputs else None
+
+    return rule(P.matmul(P.softmax(scores, -1, ...).named("weights"), _V), fuse, name)
+
+
+def _rules(scores: Any, scale: Callable[..., float], name: str) -> list[Rule]:
+    """Scores as they are, or hidden by `masked_fill`, or shown by `where`."""
     return [
-        rule(P.matmul(P.softmax(P.masked_fill(scores, _HIDDEN, _OFF), -1, ...), _V),
-             lambda b, q, kt, v, mask, off, c=1.0: _causal(b, q, kt, v, scale(c), mask, False), f"{name}, causal"),
-        rule(P.matmul(P.softmax(P.where(_HIDDEN, scores, _OFF), -1, ...), _V),
-             lambda b, q, kt, v, mask, off, c=1.0: _causal(b, q, kt, v, scale(c), mask, True), f"{name}, shown"),
+        _fused(scores, lambda b, q, kt, v, c=1.0: _attention(b, q, kt, v, scale(c)), name),
+        _fused(P.masked_fill(scores, _HIDDEN, _OFF),
+               lambda b, q, kt, v, mask, off, c=1.0: _hidden(b, q, kt, v, scale(c), mask, False), f"{name}, hidden"),
+        _fused(P.where(_HIDDEN, scores, _OFF),
+               lambda b, q, kt, v, mask, off, c=1.0: _hidden(b, q, kt, v, scale(c), mask, True), f"{name}, shown"),
+        _fused(P.add(scores, _MASK),
+               lambda b, q, kt, v, mask, c=1.0: _attention(b, q, kt, v, scale(c), mask), f"{name}, masked"),
     ]
 
 
-#: Tables of rewrites, by how the scores are scaled; each with and without an additive mask.
+#: Tables of rewrites, by how the scores are scaled; each with and without a mask.
 ATTENTION = Rules(
-    rule(P.matmul(P.softmax(P.div(_SCORES, _C), -1, ...), _V),
-         lambda b, q, kt, v, c: _attention(b, q, kt, v, 1 / c), "attention, divided"),
-    rule(P.matmul(P.softmax(P.mul(_SCORES, _C), -1, ...), _V),
-         lambda b, q, kt, v, c: _attention(b, q, kt, v, c), "attention, scaled"),
-    rule(P.matmul(P.softmax(_SCORES, -1, ...), _V), lambda b, q, kt, v: _attention(b, q, kt, v, 1.0), "attention"),
-    rule(P.matmul(P.softmax(P.add(P.div(_SCORES, _C), _MASK), -1, ...), _V),
-         lambda b, q, kt, v, c, mask: _attention(b, q, kt, v, 1 / c, mask), "attention, divided and masked"),
-    rule(P.matmul(P.softmax(P.add(P.mul(_SCORES, _C), _MASK), -1, ...), _V),
-         lambda b, q, kt, v, c, mask: _attention(b, q, kt, v, c, mask), "attention, scaled and masked"),
-    *_causal_rules(P.div(_SCORES, _C), lambda c: 1 / c, "attention, divided"),
-    *_causal_rules(P.mul(_SCORES, _C), lambda c: c, "attention, scaled"),
-    *_causal_rules(_SCORES, lambda c: 1.0, "attention"),
+    *_rules(P.div(_SCORES, _C), lambda c: 1 / c, "attention, divided"),
+    *_rules(P.mul(_SCORES, _C), lambda c: c, "attention, scaled"),
+    *_rules(_SCORES, lambda c: 1.0, "attention"),
 )

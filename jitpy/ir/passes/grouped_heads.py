@@ -32,7 +32,7 @@ def _group(graph: Graph, node: Node, watched: set[Node]) -> bool:
     query, key, value, *rest = node.args
     if len(node.tensor.shape) != 4 or node.kwargs.get("enable_gqa"):
         return False
-    keys, values = _source(key, watched), _source(value, watched)
+    keys, values = repeated_from(key, watched), repeated_from(value, watched)
     if keys is None or values is None or keys.tensor.shape[:3] != values.tensor.shape[:3]:
         return False
     options = dict(zip(("mask", "dropout_p", "is_causal"), rest, strict=False))
@@ -59,7 +59,7 @@ def _group(graph: Graph, node: Node, watched: set[Node]) -> bool:
     return True
 
 
-def _source(node: Node, watched: set[Node]) -> Node | None:
+def repeated_from(node: Node, watched: set[Node]) -> Node | None:
     """The tensor that another one (batch, heads, rows, columns) repeats some times each along its heads, perhaps in
     another dtype."""
     chain = [node]

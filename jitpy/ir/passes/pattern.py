@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -59,12 +59,18 @@ class AnyPattern(Pattern):
 
 @dataclass(frozen=True)
 class CallPattern(Pattern):
-    """A node that calls an op of the given base name (`add`), or of the full name (`aten.add.Tensor`)."""
+    """A node that calls an op of the given base name (`add`), or of the full name (`aten.add.Tensor`). `name`: what it
+    is called in the bindings."""
 
     op: str
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...] = ()
     open_end: bool = False
+    name: str | None = None
+
+    def named(self, name: str) -> CallPattern:
+        """The same pattern, whose node is among the bindings."""
+        return replace(self, name=name)
 
     @property
     def base(self) -> str:
@@ -96,6 +102,8 @@ class CallPattern(Pattern):
             return False
         bindings.clear()
         bindings.update(trial)
+        if self.name is not None:
+            bindings[self.name] = node
         return True
 
 
@@ -114,12 +122,12 @@ class _PatternFactory:
         """Any constant: an argument that holds no node."""
         return AnyPattern(name, lambda v: not _holds_node(v) and (where is None or where(v)))
 
-    def op(self, name: str, *args: Any, **kwargs: Any) -> Pattern:
+    def op(self, name: str, *args: Any, **kwargs: Any) -> CallPattern:
         """A call of one overload, by its full name."""
         open_end = bool(args) and args[-1] is ...
         return CallPattern(name, args[:-1] if open_end else args, tuple(kwargs.items()), open_end)
 
-    def __getattr__(self, name: str) -> Callable[..., Pattern]:
+    def __getattr__(self, name: str) -> Callable[..., CallPattern]:
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *args, **kwargs: self.op(name, *args, **kwargs)

@@ -1,0 +1,74 @@
+"""Attention written out with a mask, as `flex_attention` whose score function reads the mask.
+
+On the CPU it is faster than torch's fused kernel with a mask, and keys that heads share need not be repeated. It gives
+zeros for a row that hides all; softmax gives NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ..builder import Builder
+from ..flex_attention import FlexAttention, results_of
+from ..graph import Graph, Node
+from ..spec import TensorSpec, contiguous_spec
+from .grouped_heads import repeated_from
+
+#: Fewer queries have a kernel that is faster in parts.
+_LEAST_QUERIES = 16
+#: one block, that of all queries and keys
+_BLOCK = 1 << 30
+_LAYOUT = (3, 2, 1, 0)
+
+
+def masked_attention(b: Builder, q: Node, kt: Node, v: Node, scale: float, mask: Node, kind: str) -> Node | None:
+    """`kind`: "added" to the scores, or "hidden" or "shown" where it is true. None leaves the graph as it is."""
+    specs = [node.spec for node in (q, kt, v, mask)]
+    if not all(isinstance(spec, TensorSpec) and spec.is_static and not spec.requires_grad and spec.device.type == "cpu"
+               for spec in specs):
+        return None
+    if any(node.tensor.ndim != 4 or node.tensor.dtype is not torch.float32 for node in (q, kt, v)):
+        return None
+    scores = (*q.tensor.shape[:3], kt.tensor.shape[3])
+    if mask.tensor.dtype is not (torch.float32 if kind == "added" else torch.bool) or scores[2] < _LEAST_QUERIES or \
+            mask.tensor.ndim != 4 or any(m not in (1, s) for m, s in zip(mask.tensor.shape, scores, strict=True)):
+        return None
+    if kt.tensor.shape[:3] != (*scores[:2], q.tensor.shape[3]) or v.tensor.shape[:3] != (*scores[:2], scores[3]):
+        return None
+    few = [repeated_from(keys, set()) if keys is not None else None for keys in (_transposed(kt), v)]
+    if few[0] is None or few[1] is None or few[0].tensor.shape[:3] != few[1].tensor.shape[:3]:
+        few = [_transposed(kt) or b.call("aten.transpose.int", kt, -2, -1), v]
+    target = FlexAttention(_score(b, mask, kind), None, 1, scale, (_BLOCK, _BLOCK), _LAYOUT)
+    count = b.call("aten.full.default", [1, 1, 1], 1, dtype=torch.int32, device=q.tensor.device)
+    which = b.call("aten.full.default", [1, 1, 1, 1], 0, dtype=torch.int32, device=q.tensor.device)
+    found = results_of(q.tensor, v.tensor, _LAYOUT)
+    node = b.call(target.op(found), q, *few, (count, which, None, None, count, which, None, None), (mask,), spec=found)
+    out, lse = b.getitem(node, 0), b.getitem(node, 1)
+    empty = b.call("aten.unsqueeze.default", b.call("aten.eq.Scalar", lse, -math.inf), -1)
+    return b.call("aten.masked_fill.Scalar", out, empty, math.nan)
+
+
+def _score(b: Builder, mask: Node, kind: str) -> Graph:
+    """The graph of one element of the scores."""
+    graph, device = Graph("body", sizes=b.env), mask.tensor.device
+    score = graph.add_input(contiguous_spec(torch.float32, (), device), "score")
+    numbers = [graph.add_input(contiguous_spec(torch.int32, (), device), name)
+               for name in ("batch", "head", "query", "key")]
+    own, inner = graph.add_input(mask.tensor, "mask"), Builder(graph)
+    zero = inner.call("aten.full.default", [], 0, dtype=torch.int64, device=device)
+    places = [zero if size == 1 else number for size, number in zip(mask.tensor.shape, numbers, strict=True)]
+    read = inner.call("aten.index.Tensor", own, places)
+    made: dict[str, tuple[Any, ...]] = {"added": ("aten.add.Tensor", score, read),
+                                        "hidden": ("aten.masked_fill.Scalar", score, read, -math.inf),
+                                        "shown": ("aten.where.ScalarOther", read, score, -math.inf)}
+    graph.outputs = [inner.call(*made[kind])]
+    return graph
+
+
+def _transposed(kt: Node) -> Node | None:
+    """The keys whose last two axes are swapped."""
+    swaps = kt.op.name == "aten.transpose.int" and {axis % 4 for axis in kt.args[1:]} == {2, 3}
+    return kt.args[0] if swaps else None
