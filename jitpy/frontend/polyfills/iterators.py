@@ -268,21 +268,12 @@ def product(*iterables, repeat=1):
 
 
 def _product(pools):
-    for pool in pools:
-        if not pool:
-            return
-    positions = [0] * len(pools)
-    while True:
-        yield tuple([pool[position] for pool, position in zip(pools, positions, strict=True)])
-        i = len(pools) - 1
-        while i >= 0:
-            positions[i] += 1
-            if positions[i] < len(pools[i]):
-                break
-            positions[i] = 0
-            i -= 1
-        if i < 0:
-            return
+    if not pools:
+        yield ()
+        return
+    for before in _product(pools[:-1]):
+        for item in pools[-1]:
+            yield (*before, item)
 
 
 @substitute(itertools.permutations, iterator=True)
@@ -298,26 +289,12 @@ def permutations(iterable, r=None):
 
 
 def _permutations(pool, r):
-    size = len(pool)
-    if r > size:
+    if not r:
+        yield ()
         return
-    order = [*range(size)]
-    cycles = [*range(size, size - r, -1)]
-    yield tuple([pool[i] for i in order[:r]])
-    while True:
-        i = r - 1
-        while i >= 0:
-            cycles[i] -= 1
-            if cycles[i] != 0:
-                j = size - cycles[i]
-                order[i], order[j] = order[j], order[i]
-                yield tuple([pool[k] for k in order[:r]])
-                break
-            order = order[:i] + order[i + 1 :] + order[i : i + 1]
-            cycles[i] = size - i
-            i -= 1
-        if i < 0:
-            return
+    for i in range(len(pool) if r <= len(pool) else 0):
+        for rest in _permutations(pool[:i] + pool[i + 1:], r - 1):
+            yield (pool[i], *rest)
 
 
 def _check_r(r):
@@ -334,20 +311,12 @@ def combinations(iterable, r):
 
 
 def _combinations(pool, r):
-    size = len(pool)
-    if r > size:
+    if not r:
+        yield ()
         return
-    chosen = [*range(r)]
-    while True:
-        yield tuple([pool[i] for i in chosen])
-        i = r - 1
-        while i >= 0 and chosen[i] == i + size - r:
-            i -= 1
-        if i < 0:
-            return
-        chosen[i] += 1
-        for j in range(i + 1, r):
-            chosen[j] = chosen[j - 1] + 1
+    for i in range(len(pool) - r + 1):
+        for rest in _combinations(pool[i + 1:], r - 1):
+            yield (pool[i], *rest)
 
 
 @substitute(itertools.combinations_with_replacement, iterator=True)
@@ -357,18 +326,12 @@ def combinations_with_replacement(iterable, r):
 
 
 def _combinations_with_replacement(pool, r):
-    size = len(pool)
-    if not size and r:
+    if not r:
+        yield ()
         return
-    chosen = [0] * r
-    while True:
-        yield tuple([pool[i] for i in chosen])
-        i = r - 1
-        while i >= 0 and chosen[i] == size - 1:
-            i -= 1
-        if i < 0:
-            return
-        chosen[i:] = [chosen[i] + 1] * (r - i)
+    for i in range(len(pool)):
+        for rest in _combinations_with_replacement(pool[i:], r - 1):
+            yield (pool[i], *rest)
 
 
 @substitute(itertools.groupby, iterator=True)
