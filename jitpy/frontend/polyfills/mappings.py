@@ -112,9 +112,6 @@ def count_elements(mapping, iterable, /):
         mapping[item] = get(item, 0) + 1
 
 
-# Sets. The interpreter's sets support `add`, `discard`, `in`, `len` and iteration on values with known hashes.
-
-
 # Views of a dict as sets.
 
 @substitute(type({}.keys()).isdisjoint, type({}.items()).isdisjoint)

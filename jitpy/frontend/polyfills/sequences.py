@@ -1,4 +1,4 @@
-"""Lists, tuples, strings' `join`, heaps and bisection."""
+"""Texts of lists and tuples, heaps and bisection."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ import _heapq
 
 from .registry import give_up, substitute
 
-# Construction from any iterable.
-
-
-# Comparison and search. An item equals another if it is the same object, or says so.
-
-
-# Strings.
+# Texts.
 
 
 def _bracketed(self, opening, closing):
@@ -51,137 +45,88 @@ def _position_name(name):
     return "" if name in ("heappop", "heapify") else " 1"
 
 
-def _sift_towards_root(heap, start, i):
+def _sift_towards_root(heap, start, i, is_max):
     item = heap[i]
     while i > start:
         parent = (i - 1) >> 1
-        if not item < heap[parent]:
+        if not (heap[parent] < item if is_max else item < heap[parent]):
             break
         heap[i] = heap[parent]
         i = parent
     heap[i] = item
 
 
-def _sift_towards_leaf(heap, i):
-    """Moves the hole at i down along the smaller children, then its item up to where it belongs."""
+def _sift_towards_leaf(heap, i, is_max):
+    """Moves the hole at i down along the first children, then its item up to where it belongs."""
     end = len(heap)
     start = i
     item = heap[i]
     while 2 * i + 1 < end:
         child = 2 * i + 1
-        if child + 1 < end and not heap[child] < heap[child + 1]:
+        if child + 1 < end and not (heap[child + 1] < heap[child] if is_max else heap[child] < heap[child + 1]):
             child += 1
         heap[i] = heap[child]
         i = child
     heap[i] = item
-    _sift_towards_root(heap, start, i)
+    _sift_towards_root(heap, start, i, is_max)
+
+
+def _replace(heap, item, is_max):
+    if not heap:
+        raise IndexError("index out of range")
+    first = heap[0]
+    heap[0] = item
+    _sift_towards_leaf(heap, 0, is_max)
+    return first
+
+
+def _pop(heap, is_max):
+    if not heap:
+        raise IndexError("index out of range")
+    last = heap.pop()
+    return _replace(heap, last, is_max) if heap else last
+
+
+def _heapify(heap, is_max):
+    for i in range(len(heap) // 2 - 1, -1, -1):
+        _sift_towards_leaf(heap, i, is_max)
 
 
 @substitute(_heapq.heappush)
 def heappush(heap, item, /):
     _check_list(heap, "heappush")
     heap.append(item)
-    _sift_towards_root(heap, 0, len(heap) - 1)
+    _sift_towards_root(heap, 0, len(heap) - 1, False)
 
 
 @substitute(_heapq.heappop)
 def heappop(heap, /):
     _check_list(heap, "heappop")
-    if not heap:
-        raise IndexError("index out of range")
-    last = heap.pop()
-    if not heap:
-        return last
-    smallest = heap[0]
-    heap[0] = last
-    _sift_towards_leaf(heap, 0)
-    return smallest
+    return _pop(heap, False)
 
 
 @substitute(_heapq.heapreplace)
 def heapreplace(heap, item, /):
     _check_list(heap, "heapreplace")
-    if not heap:
-        raise IndexError("index out of range")
-    smallest = heap[0]
-    heap[0] = item
-    _sift_towards_leaf(heap, 0)
-    return smallest
+    return _replace(heap, item, False)
 
 
 @substitute(_heapq.heappushpop)
 def heappushpop(heap, item, /):
     _check_list(heap, "heappushpop")
-    if heap and heap[0] < item:
-        smallest = heap[0]
-        heap[0] = item
-        _sift_towards_leaf(heap, 0)
-        return smallest
-    return item
+    return _replace(heap, item, False) if heap and heap[0] < item else item
 
 
 @substitute(_heapq.heapify)
 def heapify(heap, /):
     _check_list(heap, "heapify")
-    for i in range(len(heap) // 2 - 1, -1, -1):
-        _sift_towards_leaf(heap, i)
+    _heapify(heap, False)
 
 
-# Heaps with the largest item first, as `nsmallest` uses them.
-
-
-def _sift_towards_root_max(heap, start, i):
-    item = heap[i]
-    while i > start:
-        parent = (i - 1) >> 1
-        if not heap[parent] < item:
-            break
-        heap[i] = heap[parent]
-        i = parent
-    heap[i] = item
-
-
-def _sift_towards_leaf_max(heap, i):
-    end = len(heap)
-    start = i
-    item = heap[i]
-    while 2 * i + 1 < end:
-        child = 2 * i + 1
-        if child + 1 < end and not heap[child + 1] < heap[child]:
-            child += 1
-        heap[i] = heap[child]
-        i = child
-    heap[i] = item
-    _sift_towards_root_max(heap, start, i)
-
-
-@substitute(_heapq._heapify_max)
-def heapify_max(heap, /):
-    for i in range(len(heap) // 2 - 1, -1, -1):
-        _sift_towards_leaf_max(heap, i)
-
-
-@substitute(_heapq._heapreplace_max)
-def heapreplace_max(heap, item, /):
-    if not heap:
-        raise IndexError("index out of range")
-    largest = heap[0]
-    heap[0] = item
-    _sift_towards_leaf_max(heap, 0)
-    return largest
-
-
-@substitute(_heapq._heappop_max)
-def heappop_max(heap, /):
-    if not heap:
-        raise IndexError("index out of range")
-    last = heap.pop()
-    if not heap:
-        return last
-    largest = heap[0]
-    heap[0] = last
-    _sift_towards_leaf_max(heap, 0)
-    return largest
+# heaps with the largest item first, as `nsmallest` uses them
+substitute(_heapq._heapify_max)(lambda heap, /: _heapify(heap, True))
+substitute(_heapq._heapreplace_max)(lambda heap, item, /: _replace(heap, item, True))
+substitute(_heapq._heappop_max)(lambda heap, /: _pop(heap, True))
 
 
 # Bisection.
