@@ -204,11 +204,12 @@ def main() -> None:
             jitpy.reset()
             figures = table[f"{name}, {title}"] = measure(name, shape, versions)
             figures |= errors(name, shape, {"jitpy": jitpy.jit})
-            figures["compiled jitpy"] = compiled_over_lengths(name, shape)
+            if shape is next(iter(SHAPES.values())):
+                figures["compiled jitpy"] = compiled_over_lengths(name, shape)
             print(f"{name}, {title}: forward us {shown(figures, 'forward', '.0f')} | backward us "
                   f"{shown(figures, 'backward', '.0f')} | first s {shown(figures, 'first', '.1f')} | peak MB "
                   f"{shown(figures, 'peak', '.0f')} | error {figures['error jitpy']:.1e} | variants "
-                  f"{figures['compiled jitpy']}", flush=True)
+                  f"{figures.get('compiled jitpy', '-')}", flush=True)
     for title, shape in FEW.items():
         torch.compiler.reset()
         figures = table[title] = few_queries(shape, versions)

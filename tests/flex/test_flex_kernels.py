@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from jitpy import config
-from jitpy.backends.triton import flex, plan_graph
+from jitpy.backends.triton import flex_blocks, plan_graph
 from jitpy.ir.graph import Graph
 from jitpy.ir.spec import contiguous_spec
 from jitpy.runtime.executable import PythonExecutable
@@ -161,7 +161,7 @@ def test_few_queries(name: str, shape: tuple[int, int, int, int, int, int]) -> N
 @pytest.mark.parametrize("room", [227, 163, 99])
 def test_launches_fit_their_memory(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that has less, blocks are smaller, or fewer of them are under way."""
-    monkeypatch.setattr(flex, "shared_memory", lambda: room << 10)
+    monkeypatch.setattr(flex_blocks, "shared_memory", lambda: room << 10)
     given = case(MODS["causal"](), (1, 4, 2, 256, 256, 128), (128, 128), BF16, shared=True)
     out, lse = torch.empty_like(given.query), torch.empty(given.query.shape[:3])
     kernels = [step.kernel for graph in (given.graph(), given.gradients(out, None, out, lse))
