@@ -307,11 +307,13 @@ class _Pool:
             return self.maker
 
     def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytes, bytes]:
-        """The answer of a worker; where there is none to be had, of this process."""
+        """The answer of a worker; where there is none to be had, of this process. A kernel that ends three workers ends
+        no process of the user's: it does not compile."""
         for _ in range(3):
             chosen = self._take(Target(*request["target"]))
             if chosen is None:
-                break
+                with self.here:  # Triton's compiler is not made for threads
+                    return worker.answer(request)
             try:
                 answer = chosen.ask(request)
             except (OSError, EOFError, ValueError) as error:
@@ -321,8 +323,7 @@ class _Pool:
                 continue
             self.idle.put(chosen)
             return answer
-        with self.here:  # Triton's compiler is not made for threads
-            return worker.answer(request)
+        raise KernelCompileError(f"kernel {request['name']}: Triton's compiler ended its process three times")
 
     def _take(self, target: Target) -> _Worker | None:
         while True:

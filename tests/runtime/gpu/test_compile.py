@@ -119,6 +119,15 @@ def test_a_worker_that_is_killed_is_replaced() -> None:
     assert submit(other, H100).result().threads == 64
 
 
+def test_a_kernel_that_ends_the_compiler_ends_no_other_process() -> None:
+    """An assertion in the compiler's own code aborts its process: the user's lives on, and is told so."""
+    source = kernels.SINE.source.replace("@triton.jit", "import os\nos.abort()\n\n@triton.jit", 1)
+    broken = dataclasses.replace(kernels.SINE, source=source)
+    with pytest.raises(KernelCompileError, match="ended its process three times"):
+        submit(broken, H100).result()
+    assert submit(dataclasses.replace(kernels.SINE, num_warps=1), H100).result().threads == 32
+
+
 def test_a_maker_that_is_killed_is_replaced() -> None:
     submit(kernels.SINE, H100).result()
     pool = gpu_compile._pool()
