@@ -122,6 +122,32 @@ def test_batches_that_change(recipe, batches):
             torch.testing.assert_close(compiled(x), model(x))
 
 
+def test_projections_in_a_generator():
+    """Operators are entered wherever the program calls them."""
+    class Projections(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.q, self.k, self.v = (torch.nn.Linear(64, 64) for _ in range(3))
+
+        def forward(self, x):
+            q, k, v = (part(x).relu() for part in (self.q, self.k, self.v))
+            return q * k + v
+
+    torch.manual_seed(0)
+    assert_captured(RECIPES["int8 dynamic"](Projections(), None), torch.randn(4, 64))
+
+
+def test_processor_is_asked_while_tracing():
+    """The function that torchao asks what the processor can do caches its answer: there is none yet."""
+    model, x = mlp()
+    model = RECIPES["int8 dynamic"](model, x)
+    if hasattr(torch.cpu, "get_capabilities"):
+        torch.cpu.get_capabilities.cache_clear()
+    with torch.no_grad():
+        got = jitpy.jit(model, fullgraph=True)(x)
+        torch.testing.assert_close(got, model(x))
+
+
 def test_gradients_past_quantised_weights():
     """Activations get their gradients, weights have none."""
     model, x = mlp()

@@ -188,7 +188,8 @@ def next_sync(interp: Interpreter, iterator: Value) -> Value:
     from .generators import resume_sync
 
     if iterator.is_generator:
-        return resume_sync(interp, iterator)
+        with interp.calling_ordinarily():
+            return resume_sync(interp, iterator)
     try:
         result = next_value(interp, iterator)
         return interp.finish_sync(result) if result is PUSHED else result

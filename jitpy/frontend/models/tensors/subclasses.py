@@ -256,4 +256,13 @@ def _leave_block(interp: Interpreter, args: list[Value], kwargs: dict[str, Value
     return const(None)
 
 
+if hasattr(torch.cpu, "get_capabilities"):
+
+    @builtin(torch.cpu.get_capabilities)
+    def _get_capabilities(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+        """What the processor can do. It is looked up now, so that the cache in front of it has it."""
+        torch.cpu.get_capabilities()
+        return NotImplemented
+
+
 unasked.update({_Base.as_subclass, torch.Tensor._make_wrapper_subclass, torch.Tensor._make_subclass})
