@@ -73,6 +73,8 @@ STAGES: dict[str, tuple[Pass, ...]] = {
     "kernels": (
         Pass("compute_negations", "negations", "computes negations that torch leaves pending"),
         Pass("ATTENTION", "attention", "turns attention written out by hand into the fused operator"),
+        Pass("use_integer_products", "int8_products", "multiplies the integers of dequantised operands", "cpp",
+             "both have 8 bits"),
         Pass("LINEAR", "matmuls", "writes `linear` as the product of matrices that it is", "cpp"),
         _DRAW,
         Pass("align_products", "alignment", "pads products of sizes that tensor cores cannot read in whole pieces",

@@ -1,0 +1,119 @@
+"""Products of dequantised operands as products of their integers (CPUs only).
+
+    linear((x - zx) * sx, (w - zw) * sw, bias)
+      ->  (_int_mm(x, t(w)) - zx * sum(w) - zw * sum(x) + k * zx * zw) * (sx * sw) + bias
+
+Here `x` and `w` have 8 bits; `zx` and `sx` are numbers, `zw` and `sw` have a number for each row of `w`. The library's
+product of integers is several times as fast as that of floats, and exact: only the last steps are rounded. What is
+around it becomes part of the kernels that quantise and dequantise. `torch.ao` and PT2E write models so.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+from ..builder import Builder
+from ..graph import Graph, Node
+from ..spec import TensorSpec, prod
+
+#: how long rows may be, so that no sum of 32 bits overflows
+_LONGEST = 1 << 14
+_BYTES = (torch.int8, torch.uint8)
+
+
+def use_integer_products(graph: Graph) -> list[str]:
+    """Rewrite products of dequantised operands in place. One text a change."""
+    mapping: dict[Node, Node] = {}
+    for node in [node for node in graph.nodes if node.op.name == "aten.linear.default"]:
+        x, weight = node.args[0], node.args[1]
+        bias = node.args[2] if len(node.args) > 2 else None
+        left, right = _activation(x), _weight(weight)
+        if left is None or right is None or node.kwargs or not _is_taken(node, left[0], right[0], bias):
+            continue
+        mapping[node] = _product(Builder(graph, node), node, left, right, bias)
+    if mapping:
+        graph.replace(mapping)
+        graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
+    return [f"{node.name}: a product of integers" for node in mapping]
+
+
+def _is_taken(node: Node, x: Node, w: Node, bias: Any) -> bool:
+    """Whether torch has a product for these bytes, and float32 is what comes out."""
+    result, width = node.tensor, w.tensor.shape[1]
+    if result.requires_grad or result.device.type != "cpu" or result.dtype is not torch.float32 or \
+            isinstance(bias, Node) and bias.tensor.dtype is not torch.float32:
+        return False
+    return type(width) is int and 0 < width <= _LONGEST and x.tensor.ndim >= 2 and x.tensor.is_contiguous() and \
+        w.tensor.is_contiguous() and all(type(size) is not int or size > 0 for size in result.shape) and \
+        _multiplies(x.tensor.dtype)
+
+
+@functools.cache
+def _multiplies(dtype: torch.dtype) -> bool:
+    """Whether torch multiplies bytes of this kind with signed ones."""
+    with torch.no_grad():
+        ones = torch.ones(2, 8, dtype=dtype), torch.ones(8, 8, dtype=torch.int8)
+        try:
+            return bool((torch._int_mm(*ones) == 8).all())
+        except RuntimeError:
+            return False
+
+
+def _is(value: Any, name: str) -> bool:
+    return isinstance(value, Node) and value.op.name == name and len(value.args) == 2 and not value.kwargs
+
+
+def _activation(node: Any) -> tuple[Node, int, float] | None:
+    """(x, zx, sx) of `(float(x) - zx) * sx`."""
+    if not _is(node, "aten.mul.Tensor") or type(node.args[1]) is not float:
+        return None
+    inner, zero = node.args[0], 0
+    if _is(inner, "aten.sub.Tensor") and type(inner.args[1]) is int:
+        inner, zero = inner.args
+    if not isinstance(inner, Node) or inner.op.name != "aten._to_copy.default" or \
+            dict(inner.kwargs) != {"dtype": torch.float32} or not -128 <= zero <= 255:
+        return None
+    source = inner.args[0]
+    is_bytes = isinstance(source, Node) and isinstance(source.spec, TensorSpec) and source.tensor.dtype in _BYTES
+    return (source, zero, node.args[1]) if is_bytes else None
+
+
+def _weight(node: Any) -> tuple[Node, Node, Node] | None:
+    """(w, zw, sw) of `(w - zw) * sw`, with a column of zero points and one of scales."""
+    if not _is(node, "aten.mul.Tensor") or not _is(node.args[0], "aten.sub.Tensor"):
+        return None
+    (w, zero), scale = node.args[0].args, node.args[1]
+    columns = all(isinstance(one, Node) and isinstance(one.spec, TensorSpec) for one in (w, zero, scale))
+    if not columns or w.tensor.dtype is not torch.int8 or w.tensor.ndim != 2 or scale.tensor.dtype is not torch.float32:
+        return None
+    column = (w.tensor.shape[0], 1)
+    fits = zero.tensor.shape == column == scale.tensor.shape and not zero.tensor.dtype.is_floating_point
+    return (w, zero, scale) if fits else None
+
+
+def _product(b: Builder, node: Node, left: tuple[Node, int, float], right: tuple[Node, Node, Node], bias: Any) -> Node:
+    (x, zx, sx), (w, zw, sw) = left, right
+    count, width = w.tensor.shape
+    shape = node.tensor.shape
+    rows = x if len(shape) == 2 else b.call("aten.view.default", x, [prod(shape[:-1]), width])
+    made = b.call("aten._int_mm.default", rows, b.call("aten.t.default", w))
+    if zx:
+        sums = b.call("aten.sum.dim_IntList", w, [1], False, dtype=torch.int32)
+        made = b.call("aten.sub.Tensor", made, b.call("aten.mul.Tensor", sums, zx))
+    made = b.call("aten._to_copy.default", made, dtype=torch.float32)
+    zeros = b.call("aten._to_copy.default", b.call("aten.view.default", zw, [count]), dtype=torch.float32)
+    sums = b.call("aten._to_copy.default", b.call("aten.sum.dim_IntList", rows, [1], True, dtype=torch.int32),
+                  dtype=torch.float32)
+    made = b.call("aten.sub.Tensor", made,
+                  b.call("aten.mul.Tensor", b.call("aten.sub.Tensor", sums, float(width * zx)), zeros))
+    scales = b.call("aten.mul.Tensor", b.call("aten.view.default", sw, [count]), sx)
+    made = b.call("aten.mul.Tensor", made, scales)
+    if isinstance(bias, Node):
+        made = b.call("aten.add.Tensor", made, bias)
+    return made if len(shape) == 2 else b.call("aten.view.default", made, list(shape))
+
+
+__all__ = ["use_integer_products"]

@@ -1,0 +1,75 @@
+"""Products of dequantised operands, which become products of integers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import jitpy
+
+
+def product(x, w, zeros, scales, bias, zero, scale):
+    values = (x.to(torch.float32) - zero) * scale
+    return F.linear(values, (w - zeros.view(-1, 1)) * scales.view(-1, 1), bias)
+
+
+def operands(dtype, rows, width, features, has_bias=True):
+    generator = torch.Generator().manual_seed(0)
+    low, high = (0, 256) if dtype is torch.uint8 else (-128, 128)
+    x = torch.randint(low, high, (*rows, width), generator=generator).to(dtype)
+    w = torch.randint(-128, 128, (features, width), generator=generator).to(torch.int8)
+    zeros = torch.randint(-3, 4, (features,), generator=generator)
+    scales = torch.rand(features, generator=generator) / 100 + 0.001
+    return x, w, zeros, scales, torch.randn(features, generator=generator) if has_bias else None
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+@pytest.mark.parametrize("rows", [(1,), (5,), (2, 3)])
+@pytest.mark.parametrize("zero", [0, 17])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_product_is_one_of_integers(dtype, rows, zero, has_bias):
+    given = operands(dtype, rows, 64, 24, has_bias)
+    report = jitpy.explain(product)(*given, zero, 0.02)
+    assert "_int_mm" in "".join(str(kernel) for frame in report.frames for kernel in frame.eager), report
+    x, w, zeros, scales, bias = given
+    weight = (w.double() - zeros.double().view(-1, 1)) * scales.double().view(-1, 1)
+    reference = (x.double() - zero) * 0.02 @ weight.t()
+    reference = reference if bias is None else reference + bias.double()
+    got, want = jitpy.jit(product)(*given, zero, 0.02), product(*given, zero, 0.02)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-4)
+    assert (got.double() - reference).abs().max() <= 2 * (want.double() - reference).abs().max() + 1e-5
+
+
+@pytest.mark.parametrize("width", [1 << 14, (1 << 14) + 8])
+def test_largest_sums(width):
+    """All bytes at their limits: no sum overflows, and longer rows are left alone."""
+    x = torch.full((2, width), 255, dtype=torch.uint8)
+    w = torch.full((8, width), -128, dtype=torch.int8)
+    given = x, w, torch.full((8,), 127), torch.full((8,), 1e-4), None
+    for zero in (0, 255):
+        want = product(*given, zero, 1e-3)
+        torch.testing.assert_close(jitpy.jit(product)(*given, zero, 1e-3), want, rtol=1e-4, atol=1e-4)
+
+
+def test_batches_that_change():
+    compiled = jitpy.jit(product)
+    for rows in (2, 5, 9, 1):
+        given = operands(torch.uint8, (rows,), 64, 24)
+        torch.testing.assert_close(compiled(*given, 17, 0.02), product(*given, 17, 0.02), rtol=1e-5, atol=1e-4)
+
+
+def test_other_products_are_left_alone():
+    """A weight with gradients, columns that are no columns, numbers of other types."""
+    x, w, zeros, scales, bias = operands(torch.uint8, (5,), 64, 64)
+    scales.requires_grad_()
+    got, want = (fn(x, w, zeros, scales, bias, 17, 0.02) for fn in (jitpy.jit(product), product))
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-4)
+    gradients = [torch.autograd.grad(one.sum(), scales)[0] for one in (got, want)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-2)
+
+    def rows(x, w, zeros, scales):
+        return F.linear((x.to(torch.float32) - 17) * 0.02, (w - zeros) * scales)
+
+    given = x, w, zeros, scales.detach()
+    torch.testing.assert_close(jitpy.jit(rows)(*given), rows(*given), rtol=1e-5, atol=1e-4)
