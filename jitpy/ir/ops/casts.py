@@ -86,40 +86,6 @@ def _indexed(device: torch.device) -> torch.device:
     raise NotCovered("the current device")
 
 
-def _to_dtype(
-    env: SizeEnv,
-    x: TensorSpec,
-    dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> TensorSpec:
-    return convert(env, x, dtype, None, copy, memory_format)
-
-
-def _to_device(
-    env: SizeEnv,
-    x: TensorSpec,
-    device: torch.device,
-    dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> TensorSpec:
-    return convert(env, x, dtype, torch.device(device), copy, memory_format)
-
-
-def _to_other(
-    env: SizeEnv,
-    x: TensorSpec,
-    other: TensorSpec,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> TensorSpec:
-    return convert(env, x, other.dtype, other.device, copy, memory_format)
-
-
 def _to_layout(
     env: SizeEnv,
     x: TensorSpec,
@@ -141,10 +107,6 @@ def _to_copy(env: SizeEnv, x: TensorSpec, **options: Any) -> TensorSpec:
     return _to_layout(env, x, copy=True, **options)
 
 
-def _type_as(env: SizeEnv, x: TensorSpec, other: TensorSpec) -> TensorSpec:
-    return convert(env, x, other.dtype, other.device, False, None)
-
-
 def _define(name: str, rule: Any) -> None:
     define(
         name,
@@ -157,11 +119,14 @@ def _define(name: str, rule: Any) -> None:
     )
 
 
-_define("aten.to.dtype", _to_dtype)
-_define("aten.to.device", _to_device)
-_define("aten.to.other", _to_other)
+_define("aten.to.dtype", lambda env, x, dtype, non_blocking=False, copy=False, memory_format=None:
+        convert(env, x, dtype, None, copy, memory_format))
+_define("aten.to.device", lambda env, x, device, dtype, non_blocking=False, copy=False, memory_format=None:
+        convert(env, x, dtype, torch.device(device), copy, memory_format))
+_define("aten.to.other", lambda env, x, other, non_blocking=False, copy=False, memory_format=None:
+        convert(env, x, other.dtype, other.device, copy, memory_format))
 _define("aten.to.dtype_layout", _to_layout)
 _define("aten._to_copy.default", _to_copy)
-_define("aten.type_as.default", _type_as)
+_define("aten.type_as.default", lambda env, x, other: convert(env, x, other.dtype, other.device, False, None))
 
 declare("_to_copy.default", "to.dtype", "clone.default", is_copy=True)

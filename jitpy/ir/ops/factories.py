@@ -76,30 +76,14 @@ def _fill_dtype(value: Any) -> torch.dtype:
     return dtype
 
 
-def _full(
-    env: SizeEnv,
-    shape: Sequence[Any],
-    value: Any,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> TensorSpec:
-    return _sized(env, shape, dtype=dtype or _fill_dtype(value), layout=layout, device=device, pin_memory=pin_memory)
+def _full(env: SizeEnv, shape: Sequence[Any], value: Any, *, dtype: torch.dtype | None = None,
+          **options: Any) -> TensorSpec:
+    return _sized(env, shape, dtype=dtype or _fill_dtype(value), **options)
 
 
-def _scalar_tensor(
-    env: SizeEnv,
-    value: Any,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> TensorSpec:
+def _scalar_tensor(env: SizeEnv, value: Any, **options: Any) -> TensorSpec:
     _fill_dtype(value)
-    return _sized(env, (), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+    return _sized(env, (), **options)
 
 
 def _like(
@@ -122,18 +106,9 @@ def _full_like(env: SizeEnv, x: TensorSpec, value: Any, **options: Any) -> Tenso
     return _like(env, x, **options)
 
 
-def _new(
-    env: SizeEnv,
-    x: TensorSpec,
-    shape: Sequence[Any],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> TensorSpec:
-    _plain(layout, pin_memory)
-    return contiguous_spec(dtype or x.dtype, _sizes(env, shape), x.device if device is None else _device(device))
+def _new(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], *, dtype: torch.dtype | None = None, device: Any = None,
+         **options: Any) -> TensorSpec:
+    return _sized(env, shape, dtype=dtype or x.dtype, device=x.device if device is None else device, **options)
 
 
 def _fill(env: SizeEnv, x: TensorSpec, value: Any) -> TensorSpec:
@@ -187,17 +162,8 @@ declare("uniform.default", draws=Draws("uniform", bounded=True))
 declare("normal_functional.default", draws=Draws("normal", bounded=True))
 
 
-def _empty_strided(
-    env: SizeEnv,
-    shape: Sequence[Any],
-    stride: Sequence[Any],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> TensorSpec:
-    spec = _sized(env, shape, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+def _empty_strided(env: SizeEnv, shape: Sequence[Any], stride: Sequence[Any], **options: Any) -> TensorSpec:
+    spec = _sized(env, shape, **options)
     if len(stride) != len(shape):
         raise NotCovered("strides")
     return spec.with_(stride=_sizes(env, stride))
@@ -210,17 +176,8 @@ declare("new_empty_strided.default", is_uninitialised=True)
 # -- Ranges -------------------------------------------------------------------------------------------------------
 
 
-def _arange(
-    env: SizeEnv,
-    start: Any,
-    end: Any,
-    step: Any = 1,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> TensorSpec:
+def _arange(env: SizeEnv, start: Any, end: Any, step: Any = 1, *, dtype: torch.dtype | None = None,
+            **options: Any) -> TensorSpec:
     if dtype is None:
         kinds: list[Any] = [scalar_dtype(v) for v in (start, end, step)]
         if None in kinds or torch.complex64 in kinds:
@@ -229,12 +186,10 @@ def _arange(
     if _is_computed((start, end, step)):
         if any(isinstance(v, ScalarSpec) and v.kind is not float for v in (start, end, step)):
             raise Invalid("arange bounds")  # ints come as sizes
-        return _sized(env, (count(env, None),), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+        return _sized(env, (count(env, None),), dtype=dtype, **options)
     if not dtype.is_floating_point and any(isinstance(v, float) for v in (start, end, step)):
         raise NotCovered("float bounds of an integer range")
-    return _sized(
-        env, (_arange_length(env, start, end, step),), dtype=dtype, layout=layout, device=device, pin_memory=pin_memory
-    )
+    return _sized(env, (_arange_length(env, start, end, step),), dtype=dtype, **options)
 
 
 def _is_computed(bounds: Sequence[Any]) -> bool:
