@@ -78,7 +78,7 @@ def counted_bits(x, n):
 
 @case(*[lambda n=n: (torch.ones(n), 2.5 * n) for n in (3, 5, 8, 13)], rounds=3)
 def distances(x, v):
-    return x * math.dist((1.0, 2.0), (v, 4.0)), math.dist([x.shape[0]], (1,))
+    return x * math.dist((1.0, 2.0), (v, 4.0)), math.dist([x.shape[0]], (1,)), math.hypot(v, v - 1, 2)
 
 
 test_all = make_test(__name__)

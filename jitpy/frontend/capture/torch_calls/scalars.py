@@ -27,7 +27,8 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     operator.and_, operator.or_, operator.xor, operator.invert, operator.not_, operator.lshift, operator.rshift,
     operator.pow, float, int, bool, complex, abs, min, max, round,
     math.sqrt, math.exp, math.log, math.log2, math.log10, math.log1p, math.expm1, math.sin, math.cos, math.tan,
-    math.tanh, math.atan, math.atan2, math.floor, math.ceil, math.pow, math.fabs, math.isnan, math.isinf, math.isfinite,
+    math.tanh, math.atan, math.atan2, math.hypot, math.floor, math.ceil, math.pow, math.fabs, math.isnan, math.isinf,
+    math.isfinite,
 )
 
 
