@@ -1,4 +1,4 @@
-"""The `operator` module: each function is the operator it is named for."""
+"""Callables of the `operator` module."""
 
 from __future__ import annotations
 
@@ -11,66 +11,6 @@ from .registry import substitute
 @substitute(operator.invert)
 def invert(a, /):
     return ~a
-
-
-@substitute(operator.concat)
-def concat(a, b, /):
-    if not isinstance(a, (str, bytes, list, tuple)) and not (
-            hasattr(type(a), "__getitem__") and hasattr(type(b), "__getitem__")):
-        raise TypeError(f"'{type(a).__name__}' object can't be concatenated")
-    return a + b
-
-
-@substitute(operator.countOf)
-def count_of(a, b, /):
-    count = 0
-    for item in a:
-        if item is b or item == b:
-            count += 1
-    return count
-
-
-@substitute(operator.indexOf)
-def index_of(a, b, /):
-    position = 0
-    for item in a:
-        if item is b or item == b:
-            return position
-        position += 1
-    raise ValueError("sequence.index(x): x not in sequence")
-
-
-@substitute(operator.iconcat)
-def iconcat(a, b, /):
-    if not hasattr(type(a), "__getitem__"):
-        raise TypeError(f"'{type(a).__name__}' object can't be concatenated")
-    a += b
-    return a
-
-
-@substitute(operator.length_hint)
-def length_hint(obj, default=0, /):
-    if not hasattr(type(default), "__index__"):
-        raise TypeError(f"'{type(default).__name__}' object cannot be interpreted as an integer")
-    if hasattr(type(obj), "__len__"):
-        try:
-            return len(obj)
-        except TypeError:
-            pass
-    method = getattr(type(obj), "__length_hint__", None)
-    if method is None:
-        return default
-    try:
-        result = method(obj)
-    except TypeError:
-        return default
-    if result is NotImplemented:
-        return default
-    if not isinstance(result, int):
-        raise TypeError(f"__length_hint__ must be an integer, not {type(result).__name__}")
-    if result < 0:
-        raise ValueError("__length_hint__() should return >= 0")
-    return result
 
 
 # The callables that hold their arguments. A C instance tells what it holds only through `__reduce__`.

@@ -1,8 +1,7 @@
-"""Functions that call back: methods of compiled regular expressions, and paths that are no texts."""
+"""Methods of compiled regular expressions that call back."""
 
 from __future__ import annotations
 
-import os
 import re
 
 from .registry import give_up, substitute
@@ -46,16 +45,3 @@ def _substituted(pattern, repl, string, count):
     if position < len(string):
         parts.append(string[position:])
     return string[:0].join(parts), number
-
-
-@substitute(os.fspath)
-def fspath(path):
-    if isinstance(path, (str, bytes)):
-        return path
-    if not hasattr(type(path), "__fspath__"):
-        raise TypeError(f"expected str, bytes or os.PathLike object, not {type(path).__name__}")
-    result = type(path).__fspath__(path)
-    if not isinstance(result, (str, bytes)):
-        raise TypeError(f"expected {type(path).__name__}.__fspath__() to return str or bytes, "
-                        f"not {type(result).__name__}")
-    return result
