@@ -46,10 +46,30 @@ def encoder() -> Made:
     return BertModel(config), torch.randint(0, 1024, (2, 64))
 
 
-def resnet() -> Made:
-    from torchvision.models import resnet18
+class Block(nn.Module):
+    """ResNet's block of two convolutions."""
 
-    return resnet18(), torch.randn(1, 3, 224, 224)
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU(),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False), nn.BatchNorm2d(after))
+        self.shortcut = nn.Identity() if before == after else nn.Sequential(
+            nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet() -> Made:
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+                               nn.MaxPool2d(3, 2, 1)]
+    before = 64
+    for after in (64, 128, 256, 512):
+        layers += [Block(before, after, 1 if after == 64 else 2), Block(after, after, 1)]
+        before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(512, 1000)), \
+        torch.randn(1, 3, 224, 224)
 
 
 MODELS: dict[str, Callable[[], Made]] = {"mlp": mlp, "llama": llama, "encoder": encoder, "resnet18": resnet}
@@ -86,7 +106,7 @@ def measure(name: str, recipe: Callable[..., nn.Module], with_compile: bool, bud
 def main() -> None:
     options = timing.parser(__doc__)
     options.add_argument("--only", nargs="+", default=[], metavar="RECIPE")
-    options.add_argument("--models", nargs="+", default=["mlp", "llama", "encoder"], choices=MODELS, metavar="NAME")
+    options.add_argument("--models", nargs="+", default=[*MODELS], choices=MODELS, metavar="NAME")
     options.add_argument("--compile", action="store_true", help="time torch.compile too")
     options.add_argument("--budget", type=float, default=4.0, help="seconds of timed calls a row")
     chosen = options.parse_args()
@@ -94,7 +114,9 @@ def main() -> None:
     rows, figures = [], {}
     for name in chosen.models:
         for title, recipe in (RECIPES | EXPORTED).items():
-            if chosen.only and title not in chosen.only or title in EXPORTED and name in ("llama", "encoder"):
+            exported = title in EXPORTED
+            if chosen.only and title not in chosen.only or exported and name in ("llama", "encoder") or \
+                    name == "resnet18" and not exported:
                 continue
             one = figures[f"{name}, {title}"] = measure(name, recipe, chosen.compile, chosen.budget)
             cells = [f"{one[key] * 1e3:.2f}" if key in one else "-" for key in ("eager", "compile", "jitpy", "float32")]

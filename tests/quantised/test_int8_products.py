@@ -73,3 +73,63 @@ def test_other_products_are_left_alone():
 
     given = x, w, zeros, scales.detach()
     torch.testing.assert_close(jitpy.jit(rows)(*given), rows(*given), rtol=1e-5, atol=1e-4)
+
+
+def convolution(x, w, zeros, scales, bias, zero, scale, stride, padding, dilation, groups):
+    values = (x.to(torch.float32) - zero) * scale
+    column = (-1, 1, 1, 1)
+    return F.conv2d(values, (w - zeros.view(column)) * scales.view(column), bias, stride, padding, dilation, groups)
+
+
+def images(channels=8, features=16, groups=1, width=9, seed=0, is_last=False):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 256, (2, channels, width, width), generator=generator).to(torch.uint8)
+    w = torch.randint(-128, 128, (features, channels // groups, 3, 3), generator=generator).to(torch.int8)
+    scales = torch.rand(features, generator=generator) / 100 + 0.001
+    x = x.contiguous(memory_format=torch.channels_last) if is_last else x
+    return x, w, torch.zeros(features, dtype=torch.int64), scales, torch.randn(features, generator=generator)
+
+
+def is_of_integers(report):
+    return "ir.int8_convolution" in "".join(str(kernel) for frame in report.frames for kernel in frame.eager)
+
+
+@pytest.mark.parametrize("places", [(1, 1, 1, 1), (2, 0, 1, 1), ((1, 2), (2, 1), 2, 1), (1, 1, 1, 4)])
+@pytest.mark.parametrize("zero", [0, 131])
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_convolution_is_one_of_integers(places, zero, is_last, has_bias):
+    given = images(groups=places[3], is_last=is_last)
+    given = given if has_bias else (*given[:4], None)
+    want = convolution(*given, zero, 0.02, *places)
+    compiled = jitpy.jit(convolution)
+    for _ in range(2):
+        got = compiled(*given, zero, 0.02, *places)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3)
+        assert got.stride() == want.stride()
+    assert is_of_integers(jitpy.explain(convolution)(*given, zero, 0.02, *places))
+
+
+def test_weights_of_a_convolution_that_change():
+    """Packed weights are those of the call: whoever wrote to them, also past the version counter."""
+    x, w, zeros, scales, bias = images()
+    compiled = jitpy.jit(lambda *given: convolution(*given, 131, 0.02, 1, 1, 1, 1))
+
+    def check():
+        want = convolution(x, w, zeros, scales, bias, 131, 0.02, 1, 1, 1, 1)
+        torch.testing.assert_close(compiled(x, w, zeros, scales, bias), want, rtol=1e-4, atol=1e-3)
+
+    check()
+    w.data[3, 2, 1, 0] += 7
+    check()
+    scales.data[2] *= 2
+    check()
+    w = w.flip(0)
+    check()
+    zeros[5] = 3
+    check()
+    zeros[5] = 0
+    check()
+    with torch.inference_mode():
+        check()
+    check()

@@ -1,4 +1,4 @@
-"""Products of dequantised operands as products of their integers (CPUs only).
+"""Products and convolutions of dequantised operands as those of their integers (CPUs only).
 
     linear((x - zx) * sx, (w - zw) * sw, bias)
       ->  (_int_mm(x, t(w)) - zx * sum(w) - zw * sum(x) + k * zx * zw) * (sx * sw) + bias
@@ -11,13 +11,17 @@ around it becomes part of the kernels that quantise and dequantise. `torch.ao` a
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..builder import Builder
 from ..graph import Graph, Node
-from ..spec import TensorSpec, prod
+from ..op import Op
+from ..ops import normalize
+from ..ops.layout import channels_last_stride
+from ..spec import TensorSpec, contiguous_stride, prod
 
 #: how long rows may be, so that no sum of 32 bits overflows
 _LONGEST = 1 << 14
@@ -87,9 +91,9 @@ def _weight(node: Any) -> tuple[Node, Node, Node] | None:
         return None
     (w, zero), scale = node.args[0].args, node.args[1]
     columns = all(isinstance(one, Node) and isinstance(one.spec, TensorSpec) for one in (w, zero, scale))
-    if not columns or w.tensor.dtype is not torch.int8 or w.tensor.ndim != 2 or scale.tensor.dtype is not torch.float32:
+    if not columns or w.tensor.dtype is not torch.int8 or w.tensor.ndim < 2 or scale.tensor.dtype is not torch.float32:
         return None
-    column = (w.tensor.shape[0], 1)
+    column = (w.tensor.shape[0], *[1] * (w.tensor.ndim - 1))
     fits = zero.tensor.shape == column == scale.tensor.shape and not zero.tensor.dtype.is_floating_point
     return (w, zero, scale) if fits else None
 
@@ -116,4 +120,82 @@ def _product(b: Builder, node: Node, left: tuple[Node, int, float], right: tuple
     return made if len(shape) == 2 else b.call("aten.view.default", made, list(shape))
 
 
-__all__ = ["use_integer_products"]
+def use_integer_convolutions(graph: Graph) -> list[str]:
+    """Rewrite convolutions of dequantised images, with dequantised weights, in place. One text a change."""
+    mapping: dict[Node, Node] = {}
+    for node in [node for node in graph.nodes if node.op.convolution is not None and _has_kernel()]:
+        args, kwargs = normalize(node.op, node.args, node.kwargs)
+        left, right = _activation(args[0]), _weight(args[1])
+        groups, transposed = node.op.convolution.reads(args)  # type: ignore[union-attr]
+        bias, *places = (*args, *_DEFAULTS[len(args):])[2:6]
+        if left is None or right is None or kwargs or transposed or left[0].tensor.ndim != 4 or \
+                not all(isinstance(one, (list, tuple)) and len(one) in (1, 2) for one in places):
+            continue
+        spec = node.tensor
+        if spec.requires_grad or spec.device.type != "cpu" or spec.dtype is not torch.float32 or not spec.is_static or \
+                isinstance(bias, Node) and bias.tensor.dtype is not torch.float32 or \
+                spec.stride not in (contiguous_stride(spec.shape), channels_last_stride(spec.shape)):
+            continue
+        inner = spec.with_(stride=channels_last_stride(spec.shape))
+        stride, padding, dilation = (list(one) if len(one) == 2 else [*one, *one] for one in places)
+        op = Op("ir.int8_convolution", _Convolution(*left[1:], (stride, padding, dilation), groups),
+                infer=lambda env, *args, inner=inner, **kwargs: inner, aliasing=lambda *args, **kwargs: "copy")
+        b = Builder(graph, node)
+        made = b.call(op, left[0], *right, bias, spec=inner)
+        mapping[node] = made if inner.stride == spec.stride else b.call(
+            "aten.clone.default", made, memory_format=torch.contiguous_format, spec=spec)
+    if mapping:
+        graph.replace(mapping)
+        graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
+    return [f"{node.name}: a convolution of integers" for node in mapping]
+
+
+#: those of a convolution's arguments: operands, bias, stride, padding, dilation
+_DEFAULTS = (None, None, None, [1, 1], [0, 0], [1, 1])
+
+
+@functools.cache
+def _has_kernel() -> bool:
+    """Whether torch has oneDNN's convolutions of bytes."""
+    return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.onednn, "qconv_pointwise") and \
+        hasattr(torch.ops.onednn, "qconv_prepack")
+
+
+def _words(w: torch.Tensor) -> torch.Tensor:
+    """The bytes of a weight, eight at a time where that can be: they are compared quicker so."""
+    flat = w.reshape(-1)
+    aligned = flat.numel() % 8 == 0 and flat.storage_offset() % 8 == 0
+    return flat.view(torch.int64) if aligned else flat
+
+
+@dataclass(slots=True, eq=False)
+class _Convolution:
+    """`(x, w, zw, sw, bias) -> result`, channels last, by oneDNN, whose weights have no zero points; by floats where
+    these do. Weights are packed again where they are others than in the call before: they are compared."""
+
+    zero: int
+    scale: float
+    places: tuple[list[int], list[int], list[int]]
+    groups: int
+    known: tuple[torch.Tensor, torch.Tensor, list[int], torch.Tensor] | None = None
+
+    def __call__(self, x: torch.Tensor, w: torch.Tensor, zw: torch.Tensor, sw: torch.Tensor,
+                 bias: torch.Tensor | None) -> torch.Tensor:
+        if zw.any():
+            made = torch.nn.functional.conv2d((x.to(torch.float32) - self.zero) * self.scale, (w - zw) * sw, bias,
+                                              *self.places, self.groups)
+            return made.contiguous(memory_format=torch.channels_last)
+        scales = sw.reshape(-1)
+        known = self.known
+        if known is None or known[2] != list(x.shape) or not torch.equal(known[0], _words(w)) or \
+                not torch.equal(known[1], scales):
+            packed = torch.ops.onednn.qconv_prepack(w, scales, self.scale, self.zero, *self.places, self.groups,
+                                                    list(x.shape))
+            known = self.known = _words(w).clone(), scales.clone(), list(x.shape), packed
+        made = torch.ops.onednn.qconv_pointwise(
+            x, self.scale, self.zero, known[3], scales, zw.reshape(-1), bias, *self.places, self.groups, 1.0, 0,
+            torch.float32, "none", [], "")
+        return made.contiguous(memory_format=torch.channels_last)
+
+
+__all__ = ["use_integer_convolutions", "use_integer_products"]

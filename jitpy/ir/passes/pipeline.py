@@ -80,6 +80,8 @@ STAGES: dict[str, tuple[Pass, ...]] = {
         Pass("align_products", "alignment", "pads products of sizes that tensor cores cannot read in whole pieces",
              "triton", "that pays"),
         _CHANNELS_LAST,
+        Pass("use_integer_convolutions", "int8_products", "convolves the integers of dequantised images", "cpp",
+             "both have 8 bits"),
         _COMPRESS,
         Pass("fold_batch_norms", "batch_norms", "makes a batch norm part of the convolution in front of it", "triton",
              "relu follows, in bfloat16 under autocast"),
