@@ -15,6 +15,7 @@ import torch
 
 from ....ir.algebra import sympy
 from ...breaks import GraphBreak
+from ...bytecode.resume_codes import origin_code
 from ...guards.guard_set import MISSING
 from ...guards.source import attr
 from ...interpreter import attributes
@@ -22,7 +23,7 @@ from ...interpreter.attributes import object_getattribute
 from ...interpreter.callees import Args, Kwargs, builtin
 from ...interpreter.calls import as_int, inline_library, number_value
 from ...interpreter.constant_folding import fold, fold_deep
-from ...interpreter.frame import TracedException
+from ...interpreter.frame import Frame, TracedException
 from ...interpreter.module_attributes import module_getattribute
 from ...interpreter.operators import (
     fold_constants,
@@ -35,9 +36,11 @@ from ...values import (
     NONE,
     UNARY,
     UNKNOWN,
+    DictValue,
     Exhausted,
     FunctionValue,
     Interpreter,
+    Missing,
     TupleValue,
     Value,
     as_number,
@@ -150,10 +153,41 @@ def _module_getattribute(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any
 @builtin(vars)
 def builtin_vars(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if not args:
-        return _frame_access(interp, args, kwargs)
+        return builtin_locals(interp, args, kwargs)
     if args[0].opaque is UNKNOWN and not interp.hasattr(args[0], "__dict__"):
         raise interp.throw(TypeError, "vars() argument must have __dict__ attribute")
     return interp.getattr(args[0], "__dict__")
+
+
+@builtin(locals)
+def builtin_locals(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    frame = interp.frame
+    if _looks_again(frame):
+        raise GraphBreak("frame_access", "", tail=True)
+    made = DictValue()
+    code = origin_code(frame.code)
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        found: Any = frame.locals.get(name)
+        if found is None and name in frame.cells:
+            found = interp.context.cell_content(frame.cells[name])
+        if found is not None and not isinstance(found, Missing) and not name.startswith("."):
+            interp.context.dict_set(made, name, found, const(name))
+    return made
+
+
+def _looks_again(frame: Frame) -> bool:
+    """Whether the program may ask for the variables once more: up to Python 3.12 a frame has one dict of them, which is
+    brought up to date then."""
+    if sys.version_info >= (3, 13):
+        return False
+    here = frame.current.index
+    return any(0 <= ins.target <= here or ins.name in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD") and
+               (ins.arg[1] if isinstance(ins.arg, tuple) else ins.arg) in _LOOKS
+               for ins in frame.instructions[here + 1:])
+
+
+#: what looks at the variables of the frame that it is called in
+_LOOKS = frozenset(("locals", "vars", "dir", "exec", "eval", "_getframe", "currentframe"))
 
 
 @builtin(globals)
@@ -161,7 +195,7 @@ def builtin_globals(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return interp.frame.globals
 
 
-@builtin(exec, eval, __import__, breakpoint, input, compile, locals, sys._getframe)
+@builtin(exec, eval, __import__, breakpoint, input, compile, sys._getframe)
 def _frame_access(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise GraphBreak("frame_access", "", tail=True)  # the names that they look at are those of the frame's own code
 
