@@ -16,6 +16,11 @@ IN_CIRCLES = 0
 KIND_TESTS = 16
 #: functions that test for three or more kinds
 LADDERS = 0
+#: functions outside of `values/` that ask a value three or more of QUESTIONS, which is a ladder by other means
+QUESTIONERS = 20
+#: the attributes by which a value says what it is (`docs/folders/values.md`)
+QUESTIONS = {"base", "code", "expr", "is_array", "is_computed", "is_constant", "is_exception", "is_function_block",
+             "is_generator", "is_instance", "is_iterator", "is_modelled", "is_text", "opaque", "plain", "scalar", "tensor"}
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -64,3 +69,18 @@ def test_ladders_go() -> None:
     ladders = [f"{module}: {node.name}" for module, file in _files() for node in ast.walk(ast.parse(file.read_text()))
                if isinstance(node, ast.FunctionDef) and len(_kinds_tested(node)) >= 3]
     assert len(ladders) <= LADDERS, ladders
+
+
+def _questions(function: ast.AST) -> set[str]:
+    """`value.is_text` in whatever place; `value.tensor` where it is compared."""
+    asked = {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute) and node.attr.startswith("is_")}
+    compared = {node.left.attr for node in ast.walk(function)
+                if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute)}
+    return (asked | compared) & QUESTIONS
+
+
+def test_ladders_of_questions_go() -> None:
+    found = [f"{module}: {node.name}" for module, file in _files() if not module.startswith("values")
+             for node in ast.walk(ast.parse(file.read_text()))
+             if isinstance(node, ast.FunctionDef) and len(_questions(node)) >= 3]
+    assert len(found) <= QUESTIONERS, found
