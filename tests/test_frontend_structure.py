@@ -20,7 +20,8 @@ LADDERS = 0
 QUESTIONERS = 20
 #: the attributes by which a value says what it is (`docs/folders/values.md`)
 QUESTIONS = {"base", "code", "expr", "is_array", "is_computed", "is_constant", "is_exception", "is_function_block",
-             "is_generator", "is_instance", "is_iterator", "is_modelled", "is_text", "opaque", "plain", "scalar", "tensor"}
+             "is_generator", "is_instance", "is_iterator", "is_modelled", "is_text", "opaque", "plain", "scalar",
+             "tensor"}
 
 
 def _files() -> Iterator[tuple[str, Path]]:
@@ -73,7 +74,8 @@ def test_ladders_go() -> None:
 
 def _questions(function: ast.AST) -> set[str]:
     """`value.is_text` in whatever place; `value.tensor` where it is compared."""
-    asked = {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute) and node.attr.startswith("is_")}
+    asked = {node.attr for node in ast.walk(function)
+             if isinstance(node, ast.Attribute) and node.attr.startswith("is_")}
     compared = {node.left.attr for node in ast.walk(function)
                 if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute)}
     return (asked | compared) & QUESTIONS
