@@ -233,6 +233,11 @@ MASKS = {"none": lambda x, keep: None, "zeros": zeros, "all_true": all_true, "ca
          "by_rows": by_rows}
 
 
+def packed(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """A product with weights of four bits."""
+    return torch.ops.aten._weight_int4pack_mm(x, weight, 32, scales) * 2
+
+
 def main() -> None:
     pretend(Path(sys.argv[1]))
     found: dict[str, list[str]] = {}
@@ -279,6 +284,10 @@ def main() -> None:
     found["by hand"] = planned(capture(by_hand, heads))
     found["by hand, biased"] = planned(capture(by_hand, heads, torch.randn(8, 64, 64, dtype=torch.bfloat16)[None]))
     found["numbers"] = planned(capture(numbers, x))
+    short, weight = torch.randn(4, 128, dtype=torch.bfloat16), torch.zeros(8, 1, 32, 4, dtype=torch.int32)
+    for dynamic in (False, True):
+        found[f"packed {dynamic}"] = planned(capture(packed, short, weight, torch.randn(4, 64, 2).bfloat16(),
+                                                     dynamic=dynamic))
     print(json.dumps(found))
 
 

@@ -127,3 +127,8 @@ def test_norms_that_do_not_learn_are_part_of_kernels(plans: dict[str, list[str]]
 
 def test_numbers_on_the_cpu_are_known_to_kernels(plans: dict[str, list[str]]) -> None:
     assert all(step.startswith("fused") for step in plans["numbers"]), plans["numbers"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_products_of_packed_integers(plans: dict[str, list[str]], dynamic: bool) -> None:
+    assert calls(plans[f"packed {dynamic}"], "weight_int4pack_mm") == 1

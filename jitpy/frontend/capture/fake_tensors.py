@@ -54,7 +54,7 @@ class FakeTensor(torch.Tensor):
             device=device,
             requires_grad=requires_grad,
         )
-        fake.meta = meta
+        fake.meta, meta.fake_device = meta, device  # type: ignore[attr-defined]
         return fake
 
     __torch_function__ = torch._C._disabled_torch_function_impl

@@ -108,7 +108,7 @@ def mentions_symbols(value: Any) -> bool:
 
 
 def fake_tensor(spec: TensorSpec, device: torch.device) -> torch.Tensor:
-    """A tensor with the layout of `spec` on `device`."""
+    """A tensor with the layout of `spec` on `device`. On none, it names the real one as torch's fake tensors do."""
     if spec.offset == 0:
         tensor = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=device)
     else:
@@ -119,6 +119,8 @@ def fake_tensor(spec: TensorSpec, device: torch.device) -> torch.Tensor:
         )
         base = torch.empty(spec.offset + extent, dtype=spec.dtype, device=device)
         tensor = base.as_strided(spec.shape, spec.stride, spec.offset)
+    if device is META:
+        tensor.fake_device = spec.device  # type: ignore[attr-defined]
     return tensor.requires_grad_() if spec.requires_grad else tensor
 
 

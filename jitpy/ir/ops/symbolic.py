@@ -355,6 +355,7 @@ def fake_tensor(env: SizeEnv, spec: TensorSpec) -> torch.Tensor:
         tensor = torch.empty_strided(shape, stride, dtype=spec.dtype, device="meta")
         if not (type(spec.offset) is int and spec.offset == 0):
             tensor = tensor.as_strided(shape, stride, number(env, spec.offset))
+    tensor.fake_device = spec.device  # type: ignore[attr-defined]
     return tensor.requires_grad_() if spec.requires_grad else tensor
 
 
