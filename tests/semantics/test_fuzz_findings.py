@@ -517,4 +517,29 @@ def test_gradient_of_a_transposed_result():
         torch.testing.assert_close(found, expected)
 
 
+_NAN = float("nan")
+
+
+# The result of max() and min() is one of the arguments: lists compare identical objects first, so that a NaN is found.
+# Of floats that change from call to call, jitpy made another object.
+@case(*(lambda a=a, b=b: (torch.ones(3), a, b) for a, b in (
+    (1.5, 2.5), (2.5, 3.5), (3.5, 2.5), (_NAN, 1.5), (1.5, _NAN), (2, 1.5))))
+def extrema_of_floats_that_change(x, a, b):
+    a, b = a * 2, b * 2
+    largest, least = max(a, b), min(a, b, 3.25)
+    keyed, listed = max(a, b, key=lambda v: -v), min([b, a])
+    within = [largest] == [a], least in [b], [b, a].count(keyed), listed in [a]
+    jitpy.graph_break()
+    return x * 2, within, [[v is w for w in (a, b)] for v in (largest, least, keyed, listed)], [largest] == [b]
+
+
+@case(*(lambda a=a, b=b: (torch.tensor([a, b]),) for a, b in ((1.5, 2.5), (3.5, 2.5), (_NAN, 1.5), (1.5, _NAN))))
+def extrema_of_items(x):
+    a, b = x[0].item(), x[1].item()
+    largest, least = max(a, b), min(b, a, 0.5)
+    y = x * largest + least
+    jitpy.graph_break()
+    return y, [[v is w for w in (a, b)] for v in (largest, least)], [largest] == [a], least in [b]
+
+
 test_all = make_test(__name__)

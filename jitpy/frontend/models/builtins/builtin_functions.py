@@ -389,21 +389,21 @@ for _function in vars(math).values():
 
 def _extremum(symbol: str, body_name: str) -> Any:
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-        if not kwargs and len(args) >= 2 and all(a.is_constant or a.expr is not None for a in args):
+        if not kwargs and len(args) >= 2 and all(
+                a.is_constant or a.expr is not None or a.scalar is not None for a in args):
+            if any(a.scalar is not None and a.scalar.known is None for a in args):
+                with interp.recording(body_name):
+                    function = getattr(builtins, body_name)
+                    return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
             if any(a.expr is not None and interp.context.sizes.is_unbacked(a.expr) for a in args) and \
-                    all(issubclass(a.cls, int) for a in args):
+                    all(a.scalar is None and issubclass(a.cls, int) for a in args):
                 extremum = sympy.Max if body_name == "max" else sympy.Min
                 return sym(extremum(*(a.payload(interp) for a in args)))
-            best = args[0]
+            best = args[0]  # the very argument: a NaN in a list is found by its identity
             for other in args[1:]:
                 if interp.truth(interp.compare(symbol, other, best)):
                     best = other
             return best
-        if not kwargs and len(args) >= 2 and any(a.scalar is not None for a in args) and \
-                all(a.is_constant or a.scalar is not None for a in args):
-            with interp.recording(body_name):
-                function = getattr(builtins, body_name)
-                return number_value(interp.builder.scalar_op(function, *(a.payload(interp) for a in args)))
         return interp.call(interp.context.const_object(getattr(builtins_, body_name)), args, kwargs)
 
     return handler
