@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+import json
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +79,29 @@ def test_numbers_of_modules_are_constants_till_they_change() -> None:
         assert torch.equal(jitted(x), module(x))
     graph = str(jitpy.explain(Scaled(), dynamic=True)(torch.randn(3, 16)))
     assert "[s0, 4, -1]" in graph
+
+
+def test_specs_of_modules(monkeypatch):
+    """`importlib.util.find_spec` says whether a package is there; one that is loaded later is noticed."""
+    def call(x):
+        return x + 1 if importlib.util.find_spec("no_such_package") is None else x * 3
+
+    x = torch.ones(3)
+    jitted = jitpy.jit(call, fullgraph=True)
+    assert torch.equal(jitted(x), x + 1)
+    module = types.ModuleType("no_such_package")
+    module.__spec__ = importlib.machinery.ModuleSpec("no_such_package", None)
+    monkeypatch.setitem(sys.modules, "no_such_package", module)
+    assert torch.equal(jitted(x), x * 3)
+    loaded = jitpy.jit(lambda x: (x * 2, importlib.util.find_spec("json")), fullgraph=True)
+    assert loaded(x)[1] is json.__spec__
+    missing = ModuleNotFoundError
+    for name, error in (("no_such_package.part", missing), ("sys.part", missing), ("", ValueError)):
+        with pytest.raises(error) as found:
+            jitpy.jit(lambda x, name=name: (x * 2, importlib.util.find_spec(name)))(x)
+        with pytest.raises(error) as wanted:
+            importlib.util.find_spec(name)
+        assert str(found.value) == str(wanted.value)
+    module.__spec__ = None
+    with pytest.raises(ValueError, match="__spec__ is None"):
+        jitpy.jit(call)(x)

@@ -8,6 +8,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import importlib.util
 import reprlib
 import types
 import typing
@@ -76,3 +77,25 @@ class _SameAbstractClasses:
     reprlib.recursive_repr(), getattr(dataclasses, "_recursive_repr", reprlib.recursive_repr()))))
 def _repr(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
     return interp.call(closed_over(interp, fn, "user_function"), args, kwargs)
+
+
+# -- modules that may be there ----------------------------------------------------------------------------------
+
+
+@builtin(importlib.util.find_spec)
+def _find_spec(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """The spec of a module that is loaded, or None, once for all. Loading a package to look into it is left to Python.
+    """
+    name = args[0].literal if len(args) == 1 and not kwargs and args[0].is_constant else None
+    if type(name) is not str or name.startswith("."):
+        raise GraphBreak("unsupported_call", "importlib.util.find_spec of a name that is not known")
+    module = interp.context.imported(name)
+    if module is not None:
+        spec = interp.getattr(module, "__spec__") if isinstance(module.opaque, types.ModuleType) else None
+        if spec is None or spec.literal is None and spec.is_constant:
+            raise GraphBreak("unsupported_call", "importlib.util.find_spec of a module without a spec")
+        return spec
+    parent = name.rpartition(".")[0]
+    if parent and interp.context.imported(parent) is None or importlib.util.find_spec(name) is not None:
+        raise GraphBreak("unsupported_call", f"importlib.util.find_spec({name!r}), which is not loaded")
+    return interp.context.const_object(None)
