@@ -38,6 +38,7 @@ _MODULES = (
     "tensors.legacy_constructors",
     "tensors.linear_maps",
     "tensors.optimizer_steps",
+    "tensors.out_dtype",
     "tensors.scan_loops",
     "tensors.size_checks",
     "tensors.subclasses",

@@ -32,7 +32,7 @@ _COMPILERS = frozenset((_WRAPPERS, _HELPERS, _COUNTERS))
 _COMPILED_TO_BE_FAST = frozenset(("torch.nn.attention.flex_attention",))
 #: functions of the compiler that are plain Python: `error_on_graph_break` sets a global variable
 _ENTERED = {
-    _HELPERS: ("wrap_dunder_call_ctx_manager.<locals>.inner",),
+    _HELPERS: ("is_compiling", "wrap_dunder_call_ctx_manager.<locals>.inner"),
     "torch._dynamo.decorators": ("error_on_graph_break", "ErrorOnGraphBreakDecoratorContextManager.__init__",
                                  "ErrorOnGraphBreakDecoratorContextManager.__enter__",
                                  "ErrorOnGraphBreakDecoratorContextManager.__exit__"),
