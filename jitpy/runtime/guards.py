@@ -73,7 +73,7 @@ class GuardTree:
         for order, guard in enumerate(guards):
             if guard.kind == "relation":
                 relations.append((order, guard.arg, guard.why))
-            elif guard.kind == "distinct":
+            elif guard.kind == "distinct" and guard.arg is None:
                 distinct.append((order, guard, self._keep(guard.source)))
             else:
                 self._place(order, guard)
@@ -99,7 +99,7 @@ class GuardTree:
             names = tuple((name, *self._class_member(arg, value)) for name, value in arg.names.items())
             mro = tuple(self._weak(cls)[0] for cls in arg.mro)
             self.prelude.append(checks.Check("class", (self._weak(arg.cls)[0], names, mro), order, why))
-        elif kind == "same":
+        elif kind in ("same", "distinct"):
             self.finals.append(checks.Check(kind, None, order, why, (self._keep(guard.source), self._keep(arg))))
         elif kind == "overlap":
             nodes = (self._keep(guard.source), *(self._keep(other) for other in arg))

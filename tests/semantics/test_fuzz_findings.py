@@ -542,4 +542,15 @@ def extrema_of_items(x):
     return y, [[v is w for w in (a, b)] for v in (largest, least)], [largest] == [a], least in [b]
 
 
+# One guard held all numbers apart that were two objects somewhere, also those that were one: it failed at once.
+def _two_of_three(number):
+    other = float(repr(number))
+    return lambda: (torch.ones(3), number, other, other)
+
+
+@case(*map(_two_of_three, (7.5, 8.5)), lambda: (torch.ones(3), 9.5, 9.5, 9.5))
+def two_of_three_equal_numbers_are_one_object(x, a, b, c):
+    return x * 2, a is b, a is c, b is c
+
+
 test_all = make_test(__name__)

@@ -228,8 +228,7 @@ def _same_literal(interp: Interpreter, a: Value, b: Value) -> bool:
     if x is y:
         interp.context.guard(a.source, "same", b.source)
         return True
-    interp.context.guards.add(a.source, "distinct", None, interp.context.why)
-    interp.context.guards.add(b.source, "distinct", None, interp.context.why)
+    interp.context.guards.add(a.source, "distinct", b.source, interp.context.why)
     return False
 
 
