@@ -9,6 +9,7 @@ Everything else imports it.
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 
@@ -28,10 +29,18 @@ class _Later(type):
         return getattr(_real(cls.__name__), name)
 
 
-def _real(name: str) -> Any:
+def _imported() -> Any:
+    """The module. Its import adds a filter for warnings: the program's filters stay as they are."""
+    if "sympy" not in sys.modules:
+        with warnings.catch_warnings():
+            import sympy
     import sympy
 
-    return getattr(sympy, name)
+    return sympy
+
+
+def _real(name: str) -> Any:
+    return getattr(_imported(), name)
 
 
 class _Sympy:
@@ -42,8 +51,7 @@ class _Sympy:
             setattr(self, name, _Later(name, (), {}))
 
     def __getattr__(self, name: str) -> Any:
-        import sympy
-
+        sympy = _imported()
         if not name.startswith("__"):
             vars(self).update((key, value) for key, value in vars(sympy).items() if not key.startswith("__"))
         return getattr(sympy, name)

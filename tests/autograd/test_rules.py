@@ -32,8 +32,8 @@ ON_GPUS = {
     f"aten._scaled_dot_product_{kind}_attention.default" for kind in ("flash", "efficient", "cudnn")
 }
 
-#: ops that a graph makes of its own bodies: tests/semantics/test_higher_order.py compares their gradients
-OF_ONE_GRAPH = {"ir.cond"}
+#: ops that a graph makes of its own bodies: tests/semantics/test_higher_order.py and tests/flex compare gradients
+OF_ONE_GRAPH = {"ir.cond", "ir.flex_attention"}
 #: What does not depend on the values of the argument, which has no gradient.
 FACTORIES = {f"aten.{name}_like.default" for name in ("empty", "zeros", "ones", "full")}
 

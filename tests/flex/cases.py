@@ -166,7 +166,8 @@ def case(mod: Mod, shape: tuple[int, int, int, int, int, int] = (2, 4, 2, 150, 1
 
 
 def compare(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
-    """No further from the exact results than the dense reference, but for what chance adds."""
+    """No further from the exact results than the dense reference, but for what chance adds: in gradients of slopes, terms
+    a hundred times as large as their sum cancel."""
     assert len(found) == len(eager) == len(exact)
     for one, like, right in zip(found, eager, exact, strict=True):
         assert one.dtype is like.dtype and one.shape == like.shape and one.stride() == like.stride()
@@ -174,7 +175,7 @@ def compare(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Te
         finite = right.isfinite()
         size = right.double()[finite].norm().item() or 1.0
         errors = [(value.double() - right.double())[finite].norm().item() / size for value in (one, like)]
-        assert errors[0] <= 1.2 * errors[1] + 2e-6, errors
+        assert errors[0] <= 1.2 * errors[1] + 6e-6, errors
 
 
 def compare_passes(given: Case, run: Callable[..., tuple[Tensor, ...]], with_lse: bool = True) -> None:
