@@ -166,8 +166,8 @@ def case(mod: Mod, shape: tuple[int, int, int, int, int, int] = (2, 4, 2, 150, 1
 
 
 def compare(found: Sequence[Tensor], eager: Sequence[Tensor], exact: Sequence[Tensor]) -> None:
-    """No further from the exact results than the dense reference, but for what chance adds: in gradients of slopes, terms
-    a hundred times as large as their sum cancel."""
+    """No further from the exact results than the dense reference, but for what chance adds: in gradients of slopes,
+    terms a hundred times as large as their sum cancel."""
     assert len(found) == len(eager) == len(exact)
     for one, like, right in zip(found, eager, exact, strict=True):
         assert one.dtype is like.dtype and one.shape == like.shape and one.stride() == like.stride()
