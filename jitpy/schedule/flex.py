@@ -278,7 +278,7 @@ def _lists(low: Lowering, count: Value | None, indices: Value | None) -> BlockLi
 
 def _attention(low: Lowering, target: FlexAttention, query: Value, key: Value, value: Value, blocks: Sequence[Any],
                captures: Sequence[Value]) -> tuple[Attention, BoundedBuilder]:
-    """What both passes have in common."""
+    """Code that both passes share."""
     if query.dtype not in _DTYPES or key.dtype is not query.dtype or value.dtype is not query.dtype:
         raise NotCovered("attention in this dtype")
     if any(type(size) is not int for size in (query.shape[1], query.shape[3], *key.shape[1::2], value.shape[3])):

@@ -26,7 +26,7 @@ TILE = 64
 
 
 class _Pass(KernelPrinter):
-    """What both passes have in common."""
+    """Code that both passes share."""
 
     @property
     def attention(self) -> Attention:
@@ -100,7 +100,7 @@ class _Pass(KernelPrinter):
     # expressions
 
     def wanted(self, names: dict[Expr, str], varying: set[Axis]) -> list[Expr]:
-        """What does not vary along these axes, and is read by what does."""
+        """Name the values that are the same along these axes and that others read."""
         roots = self.attention.roots()
         needed = order(roots, names)
         used = {child for expr in needed if expr.axes & varying for child in children(expr)}.union(roots)
@@ -110,7 +110,7 @@ class _Pass(KernelPrinter):
         self.emit(self.wanted(names, varying), names)
 
     def lane_values(self, names: dict[Expr, str]) -> None:
-        """What varies with queries but not with keys is computed once for each lane."""
+        """Compute once for each lane the values that vary with queries but not with keys."""
         found = [e for e in self.wanted(names, {self.key}) if self.query in e.axes]
         if not found:
             return
@@ -309,7 +309,7 @@ class FlexGradientPrinter(_Pass):
         return Units([size for _, size in apart])
 
     def added(self) -> list[Added]:
-        """What is added to gradients of captures that somebody reads."""
+        """The additions to gradients of captures that somebody reads."""
         gradients, results = self.attention.gradients, self.attention.results
         assert gradients is not None
         return [added for added in gradients.added if results[added.result] in self.kernel.writes]

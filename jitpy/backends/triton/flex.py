@@ -385,7 +385,7 @@ class _Forward(_Pass):
 
 
 class _Shared(_Forward):
-    """What one of the programs finds that share the keys of few queries: it has those of all heads that share keys."""
+    """The result of one program, where several share the keys of few queries: it has all heads that share keys."""
 
     suffix = "_part"
     list_head = "shared"
@@ -483,7 +483,7 @@ class _Joined(_Pass):
 
 
 class _Gradient(_Pass):
-    """What the launches of a backward pass have in common."""
+    """Code that the launches of a backward pass share."""
 
     def statistics(self, head: str) -> None:
         """Load what the forward pass found of each query."""
@@ -589,7 +589,7 @@ class _KeyGradients(_Gradient):
         return self.finish((prod((self.k.count, attention.key.shape[0], shared)),), self.suffix)
 
     def head(self) -> None:
-        """What one head of queries adds."""
+        """The part that one head of queries adds."""
         attention, gradients = self.attention, self.attention.gradients
         assert gradients is not None
         outside = dict(self.names)

@@ -69,7 +69,7 @@ def head_size(attention: Attention) -> int:
 
 
 def _fitted(attention: Attention, blocks: Blocks, prefix: str, rows: str, columns: str) -> Blocks:
-    """What the program asks for, and what divides the blocks of the mask."""
+    """The sizes that the program asks for, and those that divide the blocks of the mask."""
     options = attention.target.options
 
     def asked(*names: str, default: int) -> int:
