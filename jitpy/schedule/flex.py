@@ -55,7 +55,7 @@ class BlockLists:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What is added to the gradient of a capture for each query and key: `value` at `index` of a result's memory."""
+    """An addition to the gradient of a capture for each query and key: `value` at `index` of a result's memory."""
 
     result: str
     value: Expr

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
-from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import (
     AuxRequest,
     BlockMask,
@@ -27,15 +26,7 @@ from tests.counting import variants
 BATCH, HEADS, LENGTH, WIDTH = 2, 4, 16, 8
 
 
-@pytest.fixture(autouse=True)
-def plain_eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Eager refuses gradients on the CPU, which its formulas compute like others. Its own caches begin anew."""
-    monkeypatch.setattr(flex, "_validate_device", lambda query, key, value: None)
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = pytest.mark.usefixtures("plain_eager")
 
 
 def tensors(key_heads: int = HEADS, dtype: torch.dtype = torch.float32, length: int = LENGTH,

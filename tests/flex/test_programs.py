@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
 from torch import nn
-from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import jitpy
@@ -19,14 +16,7 @@ torch_compiled = torch.compile(flex_attention)
 masks_compiled = torch.compile(create_block_mask)
 
 
-@pytest.fixture(autouse=True)
-def plain_eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(flex, "_validate_device", lambda query, key, value: None)
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = pytest.mark.usefixtures("plain_eager")
 
 
 def one_graph(fn: Any, *args: Any) -> bool:

@@ -219,7 +219,7 @@ def calls_often(x: torch.Tensor, letters: list[Letter]) -> torch.Tensor:
 
 @pytest.mark.skipif(jitpy.config.hook == "none", reason="without the frame hook nothing below is compiled")
 def test_many_frames_below_are_not_watched() -> None:
-    """What is compiled below saves less than the hook costs in all the frames there: the function stays compiled."""
+    """Code compiled below saves less than the hook costs in all the frames there: the function stays compiled."""
     jitted = jitpy.jit(calls_often)
     letters = [Letter() for _ in range(3000)]
     x = torch.randn(4)

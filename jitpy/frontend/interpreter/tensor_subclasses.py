@@ -204,7 +204,7 @@ class _Dispatch:
             self.active.pop()
 
     def answer(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an ATen operation gives C++: a stand-in of the result, where that is known."""
+        """Answer an ATen operation that C++ calls: with a stand-in of the result, where that is known."""
         self.next += 1
         if self.next > len(self.results):
             raise _Pending(func, args, kwargs)

@@ -13,7 +13,7 @@ from .wrapping import wraps
 
 
 class BoundsValue(Value):
-    """What has a start, a stop and a step."""
+    """A kind with a start, a stop and a step."""
 
     __slots__ = ("start", "step", "stop")
 

@@ -260,7 +260,7 @@ if hasattr(torch.cpu, "get_capabilities"):
 
     @builtin(torch.cpu.get_capabilities)
     def _get_capabilities(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
-        """What the processor can do. It is looked up now, so that the cache in front of it has it."""
+        """Look up the abilities of the processor now, so that the cache in front of the function has them."""
         torch.cpu.get_capabilities()
         return NotImplemented
 
