@@ -36,8 +36,12 @@ _PATH = 15
 _GENERATED = 25
 _FRAME = 40
 _WATCH = 2_000
-#: the first review comes after this part of `config.review_after`
+#: calls between two reviews, at most
+_LONGEST = 1 << 30
+#: the first review comes after this part of `config.review_after`, and asks for a loss of so much in each call: what
+#: was called so far may be no more than the cheap branches
 _EARLY = 8
+_EARLY_LOSS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class Reviews:
 
     def _wait(self, dispatcher: Any, waited: int) -> None:
         """Review after twice as many calls."""
-        dispatcher.review_in = waited or max(config.review_after // _EARLY, 1)
+        dispatcher.review_in = min(waited or max(config.review_after // _EARLY, 1), _LONGEST)
         self._waited[dispatcher] = waited + dispatcher.review_in
 
     def losing(self, dispatchers: Iterable[Any], dispatcher: Any) -> list[Any]:
@@ -103,7 +107,9 @@ class Reviews:
         waited = self._waited[dispatcher]
         self._wait(dispatcher, waited)
         function = function_of(dispatchers, dispatcher.code)
-        if dispatcher in self._left or not _outweigh(*_balance(function), waited):
+        costs, gains = _balance(function)
+        is_early = waited < config.review_after and costs - gains < _EARLY_LOSS * waited
+        if dispatcher in self._left or is_early or not _outweigh(costs, gains, waited):
             return []
         for one in function:
             one.review_in = 0

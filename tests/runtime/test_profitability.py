@@ -50,6 +50,15 @@ def computes_much(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def logs_or_computes(x: torch.Tensor, logs: bool) -> torch.Tensor:
+    if logs:
+        jitpy.graph_break()
+        return x
+    for _ in range(30):
+        x = x.sin() * 1.01 + 0.1
+    return x
+
+
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
     jitpy.reset()
@@ -138,10 +147,11 @@ class Part:
     """A dispatcher, as far as reviews know it."""
 
     def __init__(self, saved: float, walked: int) -> None:
+        saved, walked = 20 * saved, 20 * walked
         self.code = computes_little.__code__
         self.original = computes_little
         self.review_in = 0
-        self.entries = [types.SimpleNamespace(hits=0, frames=0, payload=Worth(saved, 500, True),
+        self.entries = [types.SimpleNamespace(hits=0, frames=0, payload=Worth(saved, 10_000, True),
                                               guard=types.SimpleNamespace(walked=0))]
         self._walked = walked
 
@@ -152,7 +162,7 @@ class Part:
 
 
 @pytest.mark.parametrize(("saved", "walked", "left_after"), [
-    (0, 10, 8), (490, 100, 16), (990, 100, 32), (1400, 100, 64), (2100, 100, None)])
+    (0, 100, 8), (0, 10, 64), (490, 100, 16), (990, 100, 32), (1400, 100, 64), (2100, 100, None)])
 def test_the_clearer_the_sooner(saved: float, walked: int, left_after: int | None) -> None:
     part, reviews = Part(saved, walked), Reviews()
     reviews.expect([part], part, True, lambda dispatcher: None)
@@ -237,3 +247,14 @@ def test_few_frames_below_are_watched() -> None:
         torch.testing.assert_close(jitted(x, letters), calls_often(x, letters))
     entries = [entry for engine in all_engines() for one in engine._dispatchers for entry in one.entries]
     assert any(entry.needs_hook for entry in entries)
+
+
+def test_a_cheap_branch_that_comes_first_does_not_decide() -> None:
+    """Ten calls that lose a little say nothing of what comes later."""
+    jitted, x = jitpy.jit(logs_or_computes), torch.randn(8)
+    for _ in range(20):
+        jitted(x, True)
+    for _ in range(20):
+        torch.testing.assert_close(jitted(x, False), logs_or_computes(x, False))
+    assert any(variant.graph is not None and len(variant.graph.nodes) > 60
+               for engine in all_engines() for variant in engine.variants)

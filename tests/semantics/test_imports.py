@@ -81,6 +81,20 @@ def test_numbers_of_modules_are_constants_till_they_change() -> None:
     assert "[s0, 4, -1]" in graph
 
 
+def test_a_module_that_is_written_later_is_found(tmp_path, monkeypatch):
+    def call(x):
+        return x + (10 if importlib.util.find_spec("written_later") else 1)
+
+    x = torch.ones(3)
+    jitted = jitpy.jit(call, fullgraph=True)
+    assert torch.equal(jitted(x), x + 1) and torch.equal(jitted(x), x + 1)
+    (tmp_path / "written_later.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert torch.equal(jitpy.jit(call)(x), x + 10)
+    with pytest.raises(jitpy.FullGraphError):
+        jitted(x)
+
+
 def test_specs_of_modules(monkeypatch):
     """`importlib.util.find_spec` says whether a package is there; one that is loaded later is noticed."""
     def call(x):

@@ -134,6 +134,7 @@ def _wrapper_compare(symbol: str) -> Any:
                 answer = interp.call_sync(interp.context.const_object(found), [a, b])
                 unknown = answer.literal is NotImplemented
                 return answer if unknown else const(not interp.truth(answer))
+        if owner is object:
             return const(NotImplemented)
         answer = compare_builtin(interp, symbol, a, b)
         if answer is None and answers(interp, COMPARE[symbol][1], a, b):

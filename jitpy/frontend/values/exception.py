@@ -83,7 +83,9 @@ class ExceptionValue(ObjectValue):
         elif name == "__context__":
             self.context = new
         elif name == "__suppress_context__" and new.is_constant:
-            self.suppress_context = bool(new.literal)
+            if type(new.literal) is not bool:
+                raise interp.throw(TypeError, "attribute value type must be bool")
+            self.suppress_context = new.literal
         elif name == "__traceback__" and isinstance(new, TracebackValue):
             self.step = new.step if self.step < 0 else self.step
         elif name == "args" and new.base is tuple:

@@ -15,7 +15,6 @@ class IteratorValue(Value):
     __slots__ = ()
     is_iterator = True
     cls: Any = type(iter([]))
-    is_iterator = True
 
     def step(self, interp: Any) -> Any:
         raise NotImplementedError
@@ -47,7 +46,6 @@ class GeneratorValue(Value):
     `cls` is another type where it stands for an iterator in C.
     """
 
-    is_generator = True
     __slots__ = ("born", "cls", "frame", "func", "handled", "is_hidden", "outer", "running", "started")
 
     def __init__(self, frame: Any, born: int, func: Any) -> None:

@@ -92,34 +92,45 @@ def body_of(overload: torch._ops.OpOverload) -> Any:
 
 
 class _Entered(Exception):
-    """Carries the frame of the first Python function that an operator calls, which is not run."""
+    """Carries the code of the first Python function that an operator calls, which is not run."""
 
     def __init__(self, frame: types.FrameType) -> None:
         super().__init__(frame.f_code.co_name)
-        self.code, self.globals = frame.f_code, frame.f_globals
+        self.code = frame.f_code
 
 
 #: what stands for an argument of a type in a call whose kernel is not run
 _SAMPLES: dict[str, Any] = {"int": 1, "SymInt": 1, "float": 1.0, "bool": False, "number": 1, "str": "", "Device": "cpu",
                             "ScalarType": torch.float32, "Layout": torch.strided,
                             "MemoryFormat": torch.contiguous_format}
-#: what gives the body of an operator, as long as that is registered
-_BODIES: dict[torch._ops.OpOverload, Callable[[], types.FunctionType | None] | None] = {}
+#: what gives the body of an operator, and the dispatcher's table that it was found with
+_BODIES: dict[torch._ops.OpOverload, tuple[str, Callable[[], types.FunctionType | None]]] = {}
+
+
+def _nothing() -> None:
+    return None
+
+
+def _registrations(overload: torch._ops.OpOverload) -> str:
+    """The dispatcher's table of an operator: it grows with each kernel, also by one that replaces another (2 us)."""
+    return torch._C._dispatch_dump(overload.name())
 
 
 def composite_body(overload: torch._ops.OpOverload, needs_grad: bool) -> types.FunctionType | None:
     """The function in Python that a composite operator is made of. Torch does not tell which that is: the operator is
     called, and left as soon as it enters a function. None where there is none, or where several have that code, or
-    where autograd would not look into it."""
+    where autograd would not look into it, while a profiler runs, and for functions that `gc.freeze` hides."""
     if needs_grad and not has_python_body(overload):
         return None
-    known = _BODIES.get(overload, _BODIES)
-    body = known() if callable(known) else None
-    if known is None or body is not None:
-        return body
-    has_body = has_python_body(overload) or _is_registered(overload, _EXPLICIT)
-    found = _BODIES[overload] = _found_body(overload) if has_body and not fake_of(overload) else None
-    return None if found is None else found()
+    table = _registrations(overload)
+    known, body = _BODIES.get(overload, ("", _nothing))
+    if known != table or body is not _nothing and body() is None:
+        if sys.getprofile() is not None:
+            return None
+        has_body = has_python_body(overload) or _is_registered(overload, _EXPLICIT)
+        body = _found_body(overload) if has_body and not fake_of(overload) else _nothing
+        _BODIES[overload] = table, body
+    return body()
 
 
 class BodyOf:
@@ -127,22 +138,13 @@ class BodyOf:
 
     def __init__(self, overload: torch._ops.OpOverload) -> None:
         self.overload = overload
-        self.body = composite_body(overload, False)
+        self.table, self.body = _BODIES[overload]
 
     def __call__(self, _: Any = None) -> bool:
-        known = _BODIES.get(self.overload)
-        return callable(known) and known() is self.body
+        return self.body() is not None and _registrations(self.overload) == self.table
 
 
-def _function_of(code: types.CodeType, globals: dict[str, Any], overload: torch._ops.OpOverload) -> types.FunctionType:
-    """A function with this code, and the defaults of the operator."""
-    given = [one for one in overload._schema.arguments if one.has_default_value()]
-    made = types.FunctionType(code, globals, argdefs=tuple(one.default_value for one in given if not one.kwarg_only))
-    made.__kwdefaults__ = {one.name: one.default_value for one in given if one.kwarg_only}
-    return made
-
-
-def _found_body(overload: torch._ops.OpOverload) -> Callable[[], types.FunctionType | None] | None:
+def _found_body(overload: torch._ops.OpOverload) -> Callable[[], types.FunctionType | None]:
     samples: list[Any] = []
     for argument in overload._schema.arguments:
         kind = str(argument.real_type)
@@ -160,22 +162,18 @@ def _found_body(overload: torch._ops.OpOverload) -> Callable[[], types.FunctionT
     count = sum(not argument.kwarg_only for argument in overload._schema.arguments)
     named = {one.name: sample for one, sample in
              zip(overload._schema.arguments[count:], samples[count:], strict=True)}
-    before = sys.getprofile()
     try:
         sys.setprofile(leave)
         overload(*samples[:count], **named)
     except _Entered as entered:
         found = [one for one in gc.get_referrers(entered.code) if type(one) is types.FunctionType
                  and one.__code__ is entered.code]
-        if not found and not entered.code.co_freevars:  # frozen objects refer to it
-            made = _function_of(entered.code, entered.globals, overload)
-            return lambda: made
-        return weakref.ref(found[0]) if len(found) == 1 else None
+        return weakref.ref(found[0]) if len(found) == 1 else _nothing
     except Exception:
-        return None  # it does not take samples
+        return _nothing  # it does not take samples
     finally:
-        sys.setprofile(before)
-    return None
+        sys.setprofile(None)
+    return _nothing
 
 
 def has_python_gradient(overload: torch._ops.OpOverload) -> bool:

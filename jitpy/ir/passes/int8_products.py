@@ -57,11 +57,13 @@ def _is_taken(node: Node, x: Node, w: Node, bias: Any) -> bool:
 
 @functools.cache
 def _multiplies(dtype: torch.dtype) -> bool:
-    """Whether torch multiplies bytes of this kind with signed ones."""
+    """Whether torch multiplies bytes of this kind with signed ones, and exactly: processors without VNNI add pairs of
+    products in 16 bits."""
     with torch.no_grad():
-        ones = torch.ones(2, 8, dtype=dtype), torch.ones(8, 8, dtype=torch.int8)
         try:
-            return bool((torch._int_mm(*ones) == 8).all())
+            return all(bool((torch._int_mm(torch.full((16, 64), x, dtype=dtype),
+                                           torch.full((64, 16), w, dtype=torch.int8)) == 64 * x * w).all())
+                       for x in (torch.iinfo(dtype).min, torch.iinfo(dtype).max) for w in (-128, 127))
         except RuntimeError:
             return False
 
@@ -94,7 +96,8 @@ def _weight(node: Any) -> tuple[Node, Node, Node] | None:
     if not columns or w.tensor.dtype is not torch.int8 or w.tensor.ndim < 2 or scale.tensor.dtype is not torch.float32:
         return None
     column = (w.tensor.shape[0], *[1] * (w.tensor.ndim - 1))
-    fits = zero.tensor.shape == column == scale.tensor.shape and not zero.tensor.dtype.is_floating_point
+    # the difference of narrower integers could overflow
+    fits = zero.tensor.shape == column == scale.tensor.shape and zero.tensor.dtype in (torch.int32, torch.int64)
     return (w, zero, scale) if fits else None
 
 
@@ -107,12 +110,14 @@ def _product(b: Builder, node: Node, left: tuple[Node, int, float], right: tuple
     if zx:
         sums = b.call("aten.sum.dim_IntList", w, [1], False, dtype=torch.int32)
         made = b.call("aten.sub.Tensor", made, b.call("aten.mul.Tensor", sums, zx))
-    made = b.call("aten._to_copy.default", made, dtype=torch.float32)
-    zeros = b.call("aten._to_copy.default", b.call("aten.view.default", zw, [count]), dtype=torch.float32)
+    # sums of more than 24 bits cancel here
+    made = b.call("aten._to_copy.default", made, dtype=torch.float64)
+    zeros = b.call("aten._to_copy.default", b.call("aten.view.default", zw, [count]), dtype=torch.float64)
     sums = b.call("aten._to_copy.default", b.call("aten.sum.dim_IntList", rows, [1], True, dtype=torch.int32),
-                  dtype=torch.float32)
+                  dtype=torch.float64)
     made = b.call("aten.sub.Tensor", made,
                   b.call("aten.mul.Tensor", b.call("aten.sub.Tensor", sums, float(width * zx)), zeros))
+    made = b.call("aten._to_copy.default", made, dtype=torch.float32)
     scales = b.call("aten.mul.Tensor", b.call("aten.view.default", sw, [count]), sx)
     made = b.call("aten.mul.Tensor", made, scales)
     if isinstance(bias, Node):
@@ -129,6 +134,7 @@ def use_integer_convolutions(graph: Graph) -> list[str]:
         groups, transposed = node.op.convolution.reads(args)  # type: ignore[union-attr]
         bias, *places = (*args, *_DEFAULTS[len(args):])[2:6]
         if left is None or right is None or kwargs or transposed or left[0].tensor.ndim != 4 or \
+                left[0].tensor.dtype is not torch.uint8 or \
                 not all(isinstance(one, (list, tuple)) and len(one) in (1, 2) for one in places):
             continue
         spec = node.tensor
@@ -156,9 +162,19 @@ _DEFAULTS = (None, None, None, [1, 1], [0, 0], [1, 1])
 
 @functools.cache
 def _has_kernel() -> bool:
-    """Whether torch has oneDNN's convolutions of bytes."""
-    return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.onednn, "qconv_pointwise") and \
-        hasattr(torch.ops.onednn, "qconv_prepack")
+    """Whether torch has oneDNN's convolutions of bytes, and they are exact: see `_multiplies`."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qconv_pointwise") or \
+            not hasattr(torch.ops.onednn, "qconv_prepack"):
+        return False
+    run = _Convolution(0, 1.0, ([1, 1], [0, 0], [1, 1]), 1)
+    x, zeros, ones = torch.full((1, 64, 5, 5), 255, dtype=torch.uint8), *(
+        torch.full((8, 1, 1, 1), value, dtype=dtype) for value, dtype in ((0, torch.int64), (1.0, torch.float32)))
+    with torch.no_grad():
+        try:
+            return all(bool((run(x, torch.full((8, 64, 3, 3), w, dtype=torch.int8), zeros, ones, None)
+                             == 255 * w * 64 * 9).all()) for w in (-128, 127))
+        except RuntimeError:
+            return False
 
 
 def _words(w: torch.Tensor) -> torch.Tensor:

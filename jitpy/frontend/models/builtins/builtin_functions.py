@@ -549,7 +549,7 @@ def operator_is_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(operator.index)
 def operator_index(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    value = args[0]
+    value = args[0] if args[0].plain is None else args[0].plain  # C asks no instance of int
     if value.expr is not None:
         return value
     made = _by_method(interp, value, "__index__", int, "__index__ returned non-int (type %s)")

@@ -162,18 +162,24 @@ def generator_next(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
     return generator_send(interp, [args[0], NONE], {})
 
 
+def given_items(interp: Interpreter, given: Value) -> list[Value]:
+    """The arguments of an exception, as C code that raises one takes them: none for None, the items of a tuple."""
+    if given.literal is None:
+        return []
+    return given.listed(interp) or [] if given.base is tuple else [given]
+
+
 @builtin(types.GeneratorType.throw)
 def generator_throw(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
     generator = _generator(interp, args, "throw")
     exception = args[1]
     if isinstance(exception.opaque, type) and \
             issubclass(exception.obj, BaseException):
-
         given = args[2] if len(args) > 2 else NONE
         if given.is_exception:
             exception = given
         else:
-            exception = interp.finish_sync(interp.call(exception, [] if given is NONE else [given], {}))
+            exception = interp.finish_sync(interp.call(exception, given_items(interp, given), {}))
     if not exception.is_exception:
         raise interp.throw(TypeError, "exceptions must be classes or instances deriving from BaseException, not "
                                   f"{exception.cls.__name__}")

@@ -84,8 +84,8 @@ def _repr(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) ->
 
 @builtin(importlib.util.find_spec)
 def _find_spec(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """The spec of a module that is loaded, or None, once for all. Loading a package to look into it is left to Python.
-    """
+    """The spec of a module that is loaded, or None, as long as none is found (each call looks: 20 us). A package that
+    would have to be loaded is left to Python."""
     name = args[0].literal if len(args) == 1 and not kwargs and args[0].is_constant else None
     if type(name) is not str or name.startswith("."):
         raise GraphBreak("unsupported_call", "importlib.util.find_spec of a name that is not known")
@@ -98,4 +98,19 @@ def _find_spec(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     parent = name.rpartition(".")[0]
     if parent and interp.context.imported(parent) is None or importlib.util.find_spec(name) is not None:
         raise GraphBreak("unsupported_call", f"importlib.util.find_spec({name!r}), which is not loaded")
+    why = f"no module {name!r} is there"
+    interp.builder.guards.add(constant(importlib.util, "importlib.util"), "python", _Missing(name), why)
     return interp.context.const_object(None)
+
+
+class _Missing:
+    """Guard predicate: no module of this name is found."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, _: Any = None) -> bool:
+        try:
+            return importlib.util.find_spec(self.name) is None
+        except (ImportError, ValueError):
+            return False

@@ -53,10 +53,12 @@ def has_dispatch(cls: type) -> bool:
 
 def wrap_wrapper(context: TraceContext, obj: torch.Tensor, cls: type, source: Source) -> Value | None:
     """A tensor that is made of others, as its class says with `__tensor_flatten__`; None for other kinds."""
-    made_of_others = hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__")
-    if not made_of_others or obj.layout is not torch.strided or obj.is_nested or obj.is_sparse:
+    if not hasattr(cls, "__tensor_flatten__") or not hasattr(cls, "__tensor_unflatten__"):
         return None
-    guard, spec = describe(context.builder, obj, source, None)
+    with torch._C.DisableTorchFunctionSubclass():  # what it is, and not what its class says of it
+        if obj.layout is not torch.strided or obj.is_nested or obj.is_sparse:
+            return None
+        guard, spec = describe(context.builder, obj, source, None)
     context.guard(source, "tensor", guard)
     context.has_overloads = True
     return WrapperValue(spec, cls, source, obj)

@@ -1,0 +1,13 @@
+"""Fixtures of tests of quantised models."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _functions_are_found(_earlier_objects_are_left_alone: None) -> None:
+    """The functions behind operators are looked for among the objects that the collector knows."""
+    gc.unfreeze()
