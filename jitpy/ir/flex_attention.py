@@ -9,6 +9,7 @@ The targets here are the dense reference: they compute all scores at once, on an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,9 @@ import torch
 from .graph import Graph
 from .interpret import bind_symbols, resolve
 from .op import Op
-from .spec import Spec, TensorSpec, contiguous_spec, prod
+from .ops.layout import stride_less
+from .sizes import SizeEnv
+from .spec import Dim, Spec, TensorSpec, contiguous_spec, prod
 
 NAME = "ir.flex_attention"
 BACKWARD = "ir.flex_attention_backward"
@@ -176,6 +179,22 @@ def results_of(query: TensorSpec, value: TensorSpec, layout: Sequence[int]) -> t
     return TensorSpec(query.dtype, full, strides_of(full, layout), query.device), statistics, statistics
 
 
+def layout_of(env: SizeEnv, strides: Sequence[Dim], shape: Sequence[Dim]) -> tuple[int, ...]:
+    """The axes of a result of this shape, innermost first: as those of an operand with these strides, of
+    equal ones the later first; but elements along the last axis are neighbours (torch's `_permute_strides`)."""
+
+    def compare(a: int, b: int) -> int:
+        if strides[a] == strides[b]:
+            return b - a
+        return -1 if stride_less(env, strides[a], strides[b]) else 1
+
+    layout = sorted(range(4), key=functools.cmp_to_key(compare))
+    if any(shape[axis] != 1 for axis in layout[:layout.index(3)]):
+        layout.remove(3)
+        layout.insert(0, 3)
+    return tuple(layout)
+
+
 def strides_of(shape: Sequence[Any], layout: Sequence[int]) -> tuple[Any, ...]:
     """The strides of dense memory whose axes are `layout`, innermost first."""
     return tuple(prod(shape[a] for a in layout[:layout.index(axis)]) for axis in range(len(shape)))
@@ -218,5 +237,5 @@ def _laid_out(tensor: torch.Tensor, layout: Sequence[int]) -> torch.Tensor:
                                device=tensor.device).copy_(tensor)
 
 
-__all__ = ["BACKWARD", "NAME", "Blocks", "FlexAttention", "FlexAttentionBackward", "results_of", "score_dtype",
-           "strides_of"]
+__all__ = ["BACKWARD", "NAME", "Blocks", "FlexAttention", "FlexAttentionBackward", "layout_of", "results_of",
+           "score_dtype", "strides_of"]

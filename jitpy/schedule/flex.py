@@ -26,6 +26,8 @@ from .values import IndexTuple, Part, Pointwise, Stored, Trace, Value, View, bas
 _TILE = 16
 #: Queries so few that programs share their keys, and rows that a program then has: of all heads that share keys.
 _FEW, _MOST_ROWS = 16, 128
+#: A place along an axis of any size, at most.
+_MOST = (1 << 31) - 2
 #: Programs that keep a GPU busy, keys that are worth one, and parts of a row of keys at most.
 _PROGRAMS, _LEAST_KEYS, _MOST_PARTS = 264, 128, 64
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -166,9 +168,39 @@ class BoundedBuilder(ScalarBuilder):
                 return self.const(False, torch.bool)
         if op == "check" and _is_inside(args[0], args[1]):
             return args[0]
-        if op == "cast" and dtype is FLOAT and args[0].op in ("add", "sub") and all(map(_is_exact, args[0].args)):
+        if op == "cast" and _is_widened(args[0]):
+            return self.cast(args[0].args[0], dtype)
+        if op == "cast" and dtype is FLOAT and args[0].op in ("add", "sub") and _bounds(args[0]) != (None, None) and \
+                all(map(_is_exact, args[0].args)):
             return super().make(args[0].op, tuple(self.cast(arg, FLOAT) for arg in args[0].args), FLOAT)
+        if op in _NARROWED and any(map(_is_widened, args)):
+            made = self._narrowed(op, args, dtype)
+            if made is not None:
+                return made
         return super().make(op, args, dtype, attr)
+
+    def _narrowed(self, op: str, args: tuple[Expr, ...], dtype: torch.dtype) -> Expr | None:
+        """An operation on 64 bits as one on 32, where all numbers certainly fit."""
+        small = [arg if arg.dtype is torch.bool else arg.args[0] if _is_widened(arg) else
+                 self.const(arg.attr, torch.int32) if arg.op == "const" and -1 << 31 <= arg.attr < 1 << 31 else None
+                 for arg in args]
+        if None in small:
+            return None
+        kind = dtype if dtype is torch.bool else torch.int32
+        made = super().make(op, tuple(one for one in small if one is not None), kind)
+        if kind is torch.bool or op == "where":
+            return self.cast(made, dtype)
+        return self.cast(made, dtype) if None not in _bounds(made) else None
+
+
+#: operations that have the same results on 32 bits as on 64, if these hold them
+_NARROWED = frozenset({"add", "sub", "mul", "floordiv", "mod", "minimum", "maximum", "where", "lt", "le", "gt", "ge",
+                       "eq", "ne"})
+
+
+def _is_widened(expr: Expr) -> bool:
+    """Whether it is a number of 32 bits as one of 64."""
+    return expr.op == "cast" and expr.dtype is INT and expr.args[0].dtype is torch.int32
 
 
 def _is_exact(integer: Expr) -> bool:
@@ -193,7 +225,7 @@ def _bounds(expr: Expr) -> tuple[int | None, int | None]:
         return expr.attr, expr.attr
     if expr.op == "place":
         size = expr.attr.size
-        return 0, size - 1 if type(size) is int else None
+        return 0, size - 1 if type(size) is int else _MOST
     parts = [_bounds(arg) for arg in expr.args]
     if expr.op == "cast":
         return _fitting(parts[0], expr.dtype)
@@ -291,7 +323,7 @@ def _attention(low: Lowering, target: FlexAttention, query: Value, key: Value, v
     assert masked is not None
     builder = BoundedBuilder()
     axes = [Axis(query.shape[0]), Axis(query.shape[1]), Axis(query.shape[2]), Axis(key.shape[2], reduced=True)]
-    places = [builder.place(axis) for axis in axes]
+    places = [builder.cast(builder.place(axis), INT) for axis in axes]
     given = score = builder.given("score", axes)
     mask = None
     if target.score is not None:
@@ -359,7 +391,7 @@ def _backward(low: Lowering, node: Node, grad_out: Value, grad_lse: Value | None
     given = score = builder.given("grad", found.axes)
     rest: list[Expr] = []
     if target.score_gradient is not None:
-        places = [builder.place(axis) for axis in found.axes]
+        places = [builder.cast(builder.place(axis), INT) for axis in found.axes]
         inputs = (found.given, *places, given, *captures[:target.forward.score_captures])
         score, *rest = _elements(low, target.score_gradient, inputs, builder)
         score = builder.cast(score, FLOAT)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.builder import Builder
-from ...ir.flex_attention import NAME, FlexAttention, FlexAttentionBackward, strides_of
+from ...ir.flex_attention import NAME, FlexAttention, FlexAttentionBackward, layout_of, strides_of
 from ...ir.graph import Graph, Node
 from ...ir.op import NotCovered
 from ...ir.passes.cleanup import remove_dead_code
-from ...ir.spec import TensorSpec, contiguous_spec
+from ...ir.spec import contiguous_spec
 from ...ir.specialize import specialize
 from ..pullback import Pullback
 from .registry import rule
@@ -26,7 +26,7 @@ def _flex_attention(p: Pullback, grad_out: Node | None, grad_lse: Node | None, g
     wanted = [number for number in range(target.score_captures) if p.needs(captures[number])]
     gradient, reads = _score_gradient(target, wanted)
     read = sorted({number for number, _ in reads})
-    layouts = tuple(_layout(p, node.tensor) for node in operands)
+    layouts = tuple(layout_of(p.env, node.tensor.stride, node.tensor.shape) for node in operands)
     specs = [own.with_(stride=strides_of(own.shape, layout), offset=0, requires_grad=False)
              for own, layout in zip((node.tensor for node in operands), layouts, strict=True)]
     specs += [contiguous_spec(own.dtype, own.shape, own.device) for own in (captures[k].tensor for k in read)]
@@ -63,9 +63,3 @@ def _score_gradient(target: FlexAttention, wanted: list[int]) -> tuple[Graph | N
     graph.outputs = [grad, *(node for one, _, indices in known for node in (one, *indices))]
     remove_dead_code(graph)
     return graph, tuple((number, len(indices)) for _, number, indices in known)
-
-
-def _layout(p: Pullback, spec: TensorSpec) -> tuple[int, ...]:
-    """The axes of a tensor, innermost first."""
-    strides = p.env.hints(spec.stride)
-    return tuple(sorted(range(spec.ndim), key=lambda axis: strides[axis]))

@@ -140,10 +140,15 @@ class _Pass(KernelPrinter):
         text.add(f"// blocks that need {'the' if masked else 'no'} mask")
         with text.block(""):
             text.add(f"const int64_t row = first / {block_rows};")
-            text.add(f"const int64_t blocks = {self.load(lists.count.value, self.at_list(lists.count, ''))};")
+            # lists are the program's: nothing outside of memory is read for wrong ones
+            rows, most = self.size(lists.count.shape[2]), self.size(lists.indices.shape[3])
+            counted = self.load(lists.count.value, self.at_list(lists.count, ""))
+            text.add(f"const int64_t counted = row < {rows} ? (int64_t){counted} : 0;")
+            text.add(f"const int64_t blocks = counted < {most} ? counted : {most};")
             with text.block("for (int64_t number = 0; number < blocks; ++number)"):
                 loaded = self.load(lists.indices.value, self.at_list(lists.indices, "number"))
                 text.add(f"const int64_t block_start = (int64_t){loaded} * {block_columns};")
+                text.add("if (block_start < 0) continue;")
                 end = f"block_start + {block_columns}"
                 text.add(f"const int64_t block_end = {end} < {self.size(self.key.size)} ? {end} : "
                          f"{self.size(self.key.size)};")
@@ -276,8 +281,7 @@ class FlexGradientPrinter(_Pass):
         apart = sizes
         inside: list[tuple[str, Dim]] = []
         if self.added():
-            own_heads = all(_tells(added.index, self.head) for added in self.added())
-            apart, inside = (sizes[1:], sizes[:1]) if own_heads else ([], sizes)
+            apart, inside = (sizes[1:], sizes[:1]) if self.adds_by_heads() else ([], sizes)
         with contextlib.ExitStack() as stack:
             stack.enter_context(text.block("for (int64_t unit = begin; unit < end; ++unit)"))
             if apart:
@@ -313,6 +317,14 @@ class FlexGradientPrinter(_Pass):
         gradients, results = self.attention.gradients, self.attention.results
         assert gradients is not None
         return [added for added in gradients.added if results[added.result] in self.kernel.writes]
+
+    def adds_by_heads(self) -> bool:
+        """Whether no two heads add to one place: all reads of a capture have the head along the same axis."""
+        steps: dict[str, set[Dim]] = {}
+        for added in self.added():
+            found = _steps_of(added.index, self.head)
+            steps[added.result] = steps.get(added.result, found) & found
+        return all(steps.values())
 
     def prepare(self, text: Text) -> None:
         for value in dict.fromkeys(self.attention.results[added.result] for added in self.added()):
@@ -412,10 +424,10 @@ def _padded(operand: Operand) -> int:
     """The columns of rows whose length is a multiple of a vector."""
     return -(-int(operand.shape[3]) // 16) * 16
 
-def _tells(index: Index, axis: Axis) -> bool:
-    """Whether points along an axis have places of their own: it is one of the numbers of the place."""
-    return any(isinstance(atom, Expr) and atom.op == "cast" and atom.args[0].op == "place" and atom.args[0].attr is axis
-               for atom, _ in index.terms)
+def _steps_of(index: Index, axis: Axis) -> set[Dim]:
+    """How far apart in memory neighbours along an axis are, where its number is one of those of the place."""
+    return {step for atom, step in index.terms if isinstance(atom, Expr) and atom.op == "cast"
+            and atom.args[0].op == "place" and atom.args[0].attr is axis}
 
 
 def _own(value: Value) -> Operand:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ...ir.sizes_expr import floordiv
 from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order
 from ...schedule.flex import Added, BlockLists, Operand
@@ -201,7 +202,9 @@ class _Pass(Emitter):
         listed, steps, block = self.fresh("listed_at"), self.fresh("step_count"), self.fresh("next_block")
         at = f"{self.base(indices, head)}{self.at(indices, 2, closed(row))}"
         self.add(f"{listed} = {at}")
-        self.add(f"{steps} = tl.load({self.base(count, head)}{self.at(count, 2, closed(row))}).to(tl.int32)")
+        most_listed = self.size(indices.shape[3])
+        counted = f"tl.load({self.base(count, head)}{self.at(count, 2, closed(row))}).to(tl.int32)"
+        self.add(f"{steps} = tl.minimum({counted}, {most_listed})")
         per_block = self.sparse // self.walked.block
         most = self.walked.count
         if self.whole or per_block > 1:
@@ -217,7 +220,9 @@ class _Pass(Emitter):
                 self.add(f"start = step * {self.walked.block}")
             else:
                 inner = f" + step % {per_block} * {self.walked.block}" if per_block > 1 else ""
-                self.add(f"start = {block} * {self.sparse}{inner}")
+                # lists are the program's: nothing outside of memory is read for wrong ones
+                at_most = self.size(floordiv(self.walked.size - 1, self.sparse))
+                self.add(f"start = tl.minimum(tl.maximum({block}, 0), {at_most}) * {self.sparse}{inner}")
                 following = f"(step + 1) // {per_block}" if per_block > 1 else "step + 1"
                 self.add(f"{block} = tl.load({listed}{stride.replace('@', f'tl.minimum({following}, {last})')})"
                          ".to(tl.int32)")

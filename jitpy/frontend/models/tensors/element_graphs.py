@@ -48,7 +48,7 @@ def trace_element(interp: Interpreter, fn: Value, what: str, specs: Sequence[Ten
                           parameters, inside=_inside)
         if body.structure != 0:
             raise NotCovered("a result that is no tensor")
-        _simplify(body.graph, result)
+        _simplify(body.graph, len(specs), result)
         captures = [_on_device(builder, node, own, specs[0].device)
                     for node, own in zip(body.captures, body.graph.inputs[len(specs):], strict=True)]
     return Element(body.graph, captures)
@@ -94,8 +94,9 @@ def _inside(recorded: list[Node], parameters: list[Node]) -> set[Node]:
     return found
 
 
-def _simplify(graph: Graph, result: torch.dtype) -> None:
-    """Bring a graph into the form that `ir.flex_attention` describes. NotCovered where it has another."""
+def _simplify(graph: Graph, count: int, result: torch.dtype) -> None:
+    """Bring a graph into the form that `ir.flex_attention` describes. NotCovered where it has another. So many inputs
+    tell which element it is."""
     made: list[Node] = []
     b = Builder(graph, into=made)
     #: parts of captures that leave some axes to be indexed: the capture, and the indices of its leading axes
@@ -127,6 +128,7 @@ def _simplify(graph: Graph, result: torch.dtype) -> None:
             kept[node] = node
         else:
             raise NotCovered(f"{node.op}, which is no function of single elements ({node.loc})")
+    _widen(graph, graph.inputs[:count], made)
     (output,) = graph.outputs
     found = kept.get(output)
     if found is None:
@@ -137,6 +139,15 @@ def _simplify(graph: Graph, result: torch.dtype) -> None:
         found = b.call("aten.to.dtype", found, result)
     graph.nodes[:] = made
     graph.outputs = [found]
+
+
+def _widen(graph: Graph, parameters: list[Node], nodes: list[Node]) -> None:
+    """Compute with 64 bits what tells the element, as eager does: it traces with 32."""
+    narrow = [node for node in parameters if node.tensor.dtype is torch.int32]
+    for node in narrow:
+        node.spec = node.tensor.with_(dtype=torch.int64)
+    for node in nodes if narrow else []:
+        node.spec = table.infer(node.op, graph.sizes, node.args, node.kwargs, node.grad_enabled)
 
 
 def _places(node: Node) -> list[Any]:

@@ -16,9 +16,8 @@ from torch._higher_order_ops.flex_attention import flex_attention as operator
 
 from ....ir import Node, ScalarSpec, TensorSpec
 from ....ir.builder import Builder
-from ....ir.flex_attention import FlexAttention, results_of, score_dtype
+from ....ir.flex_attention import FlexAttention, layout_of, results_of, score_dtype
 from ....ir.graph import Graph
-from ....ir.spec import prod
 from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.torch_calls.attention_calls import cast
 from ...capture.traced import TracedScalar, TracedTensor
@@ -28,6 +27,7 @@ from ...values import Interpreter, TupleValue, Value
 from .element_graphs import Element, spread, trace_element
 from .transforms import constant
 
+#: of the numbers that say which element, as functions see them
 _INDEX = torch.int32
 _LN2 = math.log(2)
 #: how many tensors of a BlockMask follow the two lengths in `BlockMask.as_tuple()`
@@ -98,7 +98,7 @@ def _record(interp: Interpreter, query: Value, key: Value, value: Value, score_m
     if grad and any(isinstance(n.spec, TensorSpec) and n.spec.requires_grad for n in captures[1]):
         raise _refusal("a mask_mod that reads a tensor that requires grad")
 
-    layout = _layout(sizes.hints(q.tensor.stride), sizes.hints((*q.tensor.shape[:3], v.tensor.shape[3])))
+    layout = layout_of(sizes, q.tensor.stride, (*q.tensor.shape[:3], v.tensor.shape[3]))
     target = FlexAttention(score.graph if score else None, seen.graph if seen else None, len(captures[0]), factor,
                            block, layout, {name: v for name, v in options.items() if name not in _RESULTS})
     specs = tuple(spec.with_(requires_grad=requires and position < 2)
@@ -177,15 +177,6 @@ def _with_factor(score: Element | None, factor: Node, specs: list[TensorSpec], s
     graph.replace({given: product})
     graph.nodes[:0] = made
     return Element(graph, [*(score.captures if score is not None else ()), factor])
-
-
-def _layout(strides: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of the result, innermost first: as those of the query, but for the last one."""
-    layout = sorted(range(4), key=lambda axis: strides[axis])
-    if prod(shape[axis] for axis in layout[:layout.index(3)]) != 1:
-        layout.remove(3)
-        layout.insert(0, 3)
-    return tuple(layout)
 
 
 def _refusal(detail: str) -> GraphBreak:
