@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -36,7 +35,7 @@ class Replacements:
             hook.forget_code(code)
 
     def __call__(self, function: Any, code: CodeType) -> Any:
-        assert hook.original_code(function.__code__) is code
+        assert function.__code__ is code
         self.asked.append(code.co_name)
         return self.dispatchers.get(code)
 
@@ -51,9 +50,11 @@ def active() -> Iterator[None]:
         hook.leave()
 
 
-def _with_provider(name: str) -> Iterator[Replacements]:
+@pytest.fixture
+def native() -> Iterator[Replacements]:
+    """The handler of the native provider."""
     before = hook.provider_name()
-    hook.select(name)
+    hook.select("native")
     replacements = Replacements()
     former = hook.set_eval_frame(replacements)
     try:
@@ -63,17 +64,3 @@ def _with_provider(name: str) -> Iterator[Replacements]:
         replacements.forget()
         assert not hook.is_active() and not hook.is_installed()
         hook.select(before)
-
-
-@pytest.fixture
-def native() -> Iterator[Replacements]:
-    """The handler of the native provider."""
-    yield from _with_provider("native")
-
-
-@pytest.fixture
-def monitoring() -> Iterator[Replacements]:
-    """The handler of the pure-Python provider."""
-    if not hasattr(sys, "monitoring"):
-        pytest.skip("sys.monitoring needs Python 3.12")
-    yield from _with_provider("monitoring")
