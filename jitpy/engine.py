@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dis
-import gc
 import inspect
 import linecache
 import sys
@@ -17,7 +16,7 @@ import time
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +48,7 @@ from .ir import Graph, ScalarSpec, interrupts
 from .ir.alias import any_needs_grad
 from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
 from .ir.passes import run_passes
-from .jitted import LazyEngine, shown_callable
+from .jitted import LazyEngine, collector_off, shown_callable
 from .options import Options
 from .profitability import Reviews, worth_of
 from .runtime import beside_dynamo, compile_lock
@@ -147,7 +146,7 @@ class Engine:
 
     def _compiled(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
                   stance: str) -> Any:
-        with _collector_off(), config.patch(**self.options.options), without_saved_tensor_hooks(), \
+        with collector_off(), config.patch(**self.options.options), without_saved_tensor_hooks(), \
                 unseen_by_function_modes():
             if not config.enabled or torch.compiler.is_compiling() or _watched_op_by_op():
                 return None
@@ -572,23 +571,6 @@ beside_dynamo.on_new_marks(reset_all)
 def _is_below(dispatcher: Any) -> bool:
     """Whether the hook asked for the dispatcher: the function itself was not jitted."""
     return dispatcher.original is None and not is_resume_code(dispatcher.code)
-
-
-@contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
-    """Tracing makes many small objects that live as long as the trace: collecting among them doubles its time.
-
-    The remains of a trace are cycles that hold the call's arguments. They go at once, all of them being young: a
-    generator or a tensor must not outlive the call because it was the one that compiled.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-            gc.collect(0)
 
 
 def _watched_op_by_op() -> bool:

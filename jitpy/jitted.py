@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import gc
 import inspect
 import signal
 import sys
@@ -43,7 +44,7 @@ class LazyEngine:
     @property
     def engine(self) -> Any:
         if self._engine is None:
-            with _interrupts_later():
+            with _interrupts_later(), collector_off():
                 from .engine import Engine
 
             self._engine = Engine(self.options)
@@ -75,6 +76,23 @@ def _interrupts_later() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     if arrived:
         handler(*arrived[0])
+
+
+@contextlib.contextmanager
+def collector_off() -> Iterator[None]:
+    """Imports and traces make many small objects that live on: collecting among them doubles their time.
+
+    The remains of a trace are cycles that hold the call's arguments. They go at once, all of them being young: a
+    generator or a tensor must not outlive the call because it was the one that compiled.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+            gc.collect(0)
 
 
 # -- functions ----------------------------------------------------------------------------------------------

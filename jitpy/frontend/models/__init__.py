@@ -1,6 +1,7 @@
 """Models of C code: of builtins, the standard library, numpy and torch, by callable.
 
 `load` imports the modules that register models. Nothing else in `frontend/` imports a module for its registrations.
+All are loaded at once: that is 9 of the 100 ms that the engine's import takes.
 """
 
 from __future__ import annotations
