@@ -67,7 +67,8 @@ class MemoryPlanner:
 
     def _schedule(self, products: Choice | None) -> None:
         """Lower, fuse and build kernels, with the products that are chosen so far."""
-        self.low: Lowering = lower(self.graph, self.target.limits.scatters, self.target.device, products)
+        limits = self.target.limits
+        self.low: Lowering = lower(self.graph, limits.scatters, self.target.device, products, limits.float8)
         #: the values whose sizes, or numbers, bind unbacked symbols, with their nodes
         self.binding_nodes: dict[Value, list[Node]] = {}
         for node in self.table.bindings:

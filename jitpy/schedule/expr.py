@@ -21,8 +21,11 @@ INT = torch.int64
 FLOAT = torch.float32
 DOUBLE = torch.float64
 
-#: Dtypes with native code, and the dtypes that they are computed in. Values of others (complex, float8, quantised)
-#: stay with eager.
+#: Floats of 8 bits. Kernels of some devices convert and move them.
+FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+
+#: Dtypes with native code, and the dtypes that they are computed in. Values of others (complex, quantised) stay with
+#: eager.
 COMPUTE_DTYPES = {
     torch.float32: torch.float32,
     torch.float64: torch.float64,
@@ -34,6 +37,7 @@ COMPUTE_DTYPES = {
     torch.int64: torch.int64,
     torch.uint8: torch.uint8,
     torch.bool: torch.bool,
+    **dict.fromkeys(FLOAT8, torch.float32),
 }
 
 #: Relative cost of an operation; 1 is an addition.
@@ -284,7 +288,7 @@ class ScalarBuilder:
         return self.make("cast", (x,), dtype)
 
     def round_to(self, x: Expr, dtype: torch.dtype) -> Expr:
-        """A float32 rounded to what `dtype` (float16, bfloat16) can hold; nothing to do for what was stored as such."""
+        """A float32 rounded to what `dtype` (of 16 or 8 bits) can hold; nothing to do for what was stored as such."""
         if x.op == "load" and x.attr[0].dtype is dtype or x.op == "round_to" and x.attr is dtype:
             return x
         if x.op == "const":

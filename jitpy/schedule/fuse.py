@@ -88,6 +88,8 @@ class Limits:
     batch_result: int = 1 << 62
     #: bytes that a value computed like many others must save to be part of another kernel than theirs
     saving: int = 1 << 16
+    #: whether kernels convert floats of 8 bits
+    float8: bool = False
     #: matrix products whose sums one kernel keeps
     products: int = 2
     #: rows or columns of a product that one program has, so that it reads the other operand once

@@ -232,6 +232,8 @@ def build(group: Group, name: str, inlined: set[Value], stored: list[Value], env
         for value in stored:
             index = trace.place(value)
             expr = trace.reduce(value) if isinstance(value, Reduction) else trace.read(value, index)
+            if expr.op == "round_to" and expr.attr is value.dtype:  # as memory does
+                expr = expr.args[0]
             found = column_stores if value in group.columns else stores
             found.append(Store(value, flatten(index, value.stride), expr))
         reductions = [r for r in trace.reductions.values() if r.result.op == "reduced"]
@@ -393,7 +395,8 @@ def _finish(kernel: Kernel) -> None:
         score = 0.0
         for index, value in accesses:
             coefficient = index.coefficient(axis)
-            weight = value.dtype.itemsize * min(kernel.hint(value.numel), 1 << 20)
+            touched = prod(tuple(axis.size for axis in kernel.axes if axis in index.all_axes()))
+            weight = value.dtype.itemsize * min(kernel.hint(value.numel), kernel.hint(touched), 1 << 20)
             if type(coefficient) is not int:
                 score -= weight / 4
             elif abs(coefficient) == 1:

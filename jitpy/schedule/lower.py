@@ -23,7 +23,7 @@ from ..ir.sizes import SizeEnv
 from ..ir.spec import Dim, ScalarSpec, TensorSpec, contiguous_stride, prod
 from ..ir.trees import tree_leaves
 from .equal_sizes import write_equal_sizes_alike
-from .expr import COMPUTE_DTYPES, Expr, compute_dtype
+from .expr import COMPUTE_DTYPES, FLOAT8, Expr, compute_dtype
 from .facets import from_table
 from .index import ZERO, Index, exact_quotient, flatten, same, unflatten
 from .kernels_of_torch import refuses
@@ -38,14 +38,18 @@ Operand = Any  # Value or Python number
 LOWERINGS = OpRules()
 lowering = LOWERINGS.of
 
+#: floats whose values are rounded where fewer bits are asked for
+_ROUNDED = SMALL_FLOATS | FLOAT8
 
 class Lowering:
     """Lowers one graph. `values` maps each node to its value (or tuple of values); `calls` lists the nodes left to
     eager."""
 
     def __init__(self, graph: Graph, scatters: str = "ordered", device: torch.device | None = None,
-                 products: Choice | None = None) -> None:
+                 products: Choice | None = None, float8: bool = False) -> None:
         self.graph = graph
+        #: whether kernels convert floats of 8 bits
+        self.float8 = float8
         #: which matrix products become kernels; None: none do
         self.products = products
         #: where kernels run; None where all tensors of the graph are there
@@ -131,6 +135,10 @@ class Lowering:
         for source in node.input_nodes():
             if not _is_native_spec(source.spec):
                 raise NotCovered("operands of this dtype, or without elements, stay with eager")
+        if not (self.float8 and (node.op.is_view or node.op.is_copy)) and any(
+                isinstance(part, TensorSpec) and part.dtype in FLOAT8
+                for one in (node, *node.input_nodes()) for part in tree_leaves(one.spec)):
+            raise NotCovered("floats of 8 bits are only converted and moved by kernels, of some devices")
         if refuses(node):
             raise NotCovered("eager refuses operands of this dtype")
         fn = LOWERINGS.get(node.op.name)
@@ -349,14 +357,14 @@ class Lowering:
         asks for fewer bits gets them, though what is computed from them goes on in 32."""
         if value.dtype is dtype:
             return value
-        small = value.dtype if value.dtype in SMALL_FLOATS else None
+        small = value.dtype if value.dtype in _ROUNDED else None
 
         def body(trace: Trace, index: IndexTuple) -> Expr:
             e = trace.e
             x = trace.read(value, index)
             if small is not None:
                 x = e.round_to(x, small)
-            return e.round_to(e.cast(x, torch.float32), dtype) if dtype in SMALL_FLOATS else x
+            return e.round_to(e.cast(x, torch.float32), dtype) if dtype in _ROUNDED else x
 
         return self.pointwise(value.shape, dtype, body)
 
@@ -486,13 +494,13 @@ def _matching_blocks(new: tuple[Dim, ...], old: tuple[Dim, ...]) -> list[tuple[l
 
 
 def lower(graph: Graph, scatters: str = "ordered", device: torch.device | None = None,
-          products: Choice | None = None) -> Lowering:
+          products: Choice | None = None, float8: bool = False) -> Lowering:
     """Lower a graph; see `Lowering`."""
     from . import flex, lowerings, placements, windows  # noqa: F401  (they register the table)
     from . import products as _products  # noqa: F401
 
     write_equal_sizes_alike(graph)
-    result = Lowering(graph, scatters, device, products)
+    result = Lowering(graph, scatters, device, products, float8)
     result.run()
     return result
 

@@ -21,7 +21,7 @@ from ..ir.graph import Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops.layout import channels_last_stride
 from ..ir.spec import Dim, TensorSpec, prod
-from .expr import FLOAT, Expr, walk
+from .expr import FLOAT, Expr
 from .index import Index, same
 from .lower import Lowering, lowering
 from .values import IndexTuple, Product, Trace, Value
@@ -269,11 +269,6 @@ def axes_of(kernel: Kernel) -> ProductAxes | None:
     return found
 
 
-def product_exprs(kernel: Kernel) -> set[Expr]:
-    """Everything below the operands of the kernel's products."""
-    return set(walk(operand for one in kernel.reductions for operand in one.expr.args))
-
-
 def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool, bias: Value | None = None,
               result: tuple[Dim, ...] | None = None, turned: bool = False) -> Value:
     """`bias + left @ right` of three axes each, rounded once, as a tensor of the shape `result`. `turned`: the left
@@ -405,4 +400,4 @@ def _convolution(low: Lowering, node: Node, x: Value, weight: Value, bias: Value
     return _multiply(low, node, left, right, True, added, spec.shape, turned=True)
 
 
-__all__ = ["Choice", "ProductAxes", "Sizes", "axes_of", "product_exprs"]
+__all__ = ["Choice", "ProductAxes", "Sizes", "axes_of"]

@@ -13,7 +13,7 @@ import torch
 from ...ir.algebra import sympy
 from ...ir.sizes_expr import is_multiple
 from ...ir.spec import Dim, prod
-from ...schedule.expr import Expr, children, order, walk
+from ...schedule.expr import FLOAT8, Expr, children, order, walk
 from ...schedule.index import Axis, Index, Remainder
 from ...schedule.loops import Kernel
 from ...schedule.values import HostScalar, Value
@@ -21,7 +21,7 @@ from ..kernel_writer import KernelWriter, sum_of
 from ..naming import op_names, places
 from .helpers import module
 from .names import stem_for
-from .printer import SIGNATURE, TYPES, ExprPrinter, closed, literal, typed
+from .printer import SIGNATURE, TYPES, ExprPrinter, closed, literal, rounded, typed
 from .tiles import Launch, Tile, place_tiles
 
 #: Longest text that is put into its only reader instead of getting a name.
@@ -330,7 +330,7 @@ class Emitter(KernelWriter):
         if isinstance(value, HostScalar):
             return self.parameters[value]
         loaded = self.loaded(expr)
-        return f"{loaded}.to(tl.float32)" if value.dtype in (torch.float16, torch.bfloat16) else loaded
+        return f"{loaded}.to(tl.float32)" if value.dtype is not expr.dtype and expr.dtype is torch.float32 else loaded
 
     def loaded(self, expr: Expr) -> str:
         """The value as it is in memory."""
@@ -346,7 +346,7 @@ class Emitter(KernelWriter):
         pointer = _pointer(name, text)
         mask = f", mask={' & '.join(masks)}" if masks else ""
         if masks and (expr.args or not value.dtype.is_floating_point or self.zero_outside):
-            mask += ", other=0"
+            mask += ", other=0.0" if value.dtype in FLOAT8 else ", other=0"
         policy = self._policy(expr)
         if policy:
             mask += f', eviction_policy="{policy}"'
@@ -402,6 +402,8 @@ class Emitter(KernelWriter):
         text = self.index(index)
         masks = self.masks(self.tiles_of(index.all_axes()))
         value_text = literal(expr.attr, expr.dtype) if expr.op == "const" else self.names[expr]
+        if value.dtype in FLOAT8:
+            value_text = rounded(self.printer.tensor(expr), value.dtype)
         self.write(self.parameters[value], text, value_text, masks)
 
     def write(self, pointer: str, index: str, value: str, masks: list[str]) -> None:
@@ -502,8 +504,8 @@ _STEPS = {"floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod", "sign"}
 
 def _is_short(kernel: Kernel) -> bool:
     """Whether nothing sees more than the 11 bits of 16-bit floats of a result."""
-    floats = [v for v in kernel.reads if v.dtype.is_floating_point] + kernel.writes
-    if not all(v.dtype.is_floating_point and v.dtype.itemsize == 2 for v in floats):
+    short = all(v.dtype.itemsize <= 2 for v in kernel.reads if v.dtype.is_floating_point)
+    if not short or not all(v.dtype.is_floating_point and v.dtype.itemsize == 2 for v in kernel.writes):
         return False
     return not any(e.op in _STEPS or makes_steps(e) for e in kernel.stage)
 

@@ -46,42 +46,25 @@ _helper("""
 def combine_min(a, b):
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 """)
-_helper("""
+for _kind, _sign in (("argmax", ">"), ("argmin", "<")):
+    _helper(f"""
 @triton.jit
-def is_argmax(a, b):
-    # whether the later of two is the larger: NaN is the largest
-    return (a > b) | ((a != a) & (b == b))
+def is_{_kind}(a, b):
+    # whether the later of two is better: NaN is the best
+    return (a {_sign} b) | ((a != a) & (b == b))
 """)
-_helper("""
+    _helper(f"""
 @triton.jit
-def is_argmin(a, b):
-    return (a < b) | ((a != a) & (b == b))
-""")
-_helper("""
-@triton.jit
-def combine_last_argmax(a, i, b, j):
-    # NaN is the largest; of equals the last
-    last = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
+def combine_last_{_kind}(a, i, b, j):
+    # NaN is the best; of equals the last
+    last = (b {_sign} a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
     return tl.where(last, b, a), tl.where(last, j, i)
 """)
-_helper("""
+    _helper(f"""
 @triton.jit
-def combine_last_argmin(a, i, b, j):
-    # NaN is the smallest; of equals the last
-    last = (b < a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
-    return tl.where(last, b, a), tl.where(last, j, i)
-""")
-_helper("""
-@triton.jit
-def combine_later_argmax(a, i, b, j):
+def combine_later_{_kind}(a, i, b, j):
     # the same where the second is behind the first
-    later = (b >= a) | (b != b)
-    return tl.where(later, b, a), tl.where(later, j, i)
-""")
-_helper("""
-@triton.jit
-def combine_later_argmin(a, i, b, j):
-    later = (b <= a) | (b != b)
+    later = (b {_sign}= a) | (b != b)
     return tl.where(later, b, a), tl.where(later, j, i)
 """)
 _helper("""
@@ -372,6 +355,20 @@ def drawn_below_by_fours(index, seed, offset, THREADS: tl.constexpr, VECTOR: tl.
 def helper_names() -> Iterable[str]:
     """The names of helpers."""
     return _HELPERS.keys()
+_helper("""
+@triton.jit
+def to_float8e4nv(x):
+    # too large numbers are NaN, as torch had it before 2.13
+    return tl.where(tl.abs(x) > 464.0, float("nan"), x).to(tl.float8e4nv)
+""")
+_helper("""
+@triton.jit
+def to_float8e5(x):
+    # too large numbers are infinities, as torch has it
+    infinity = ((x < 0).to(tl.uint8) << 7) | 0x7C
+    bits = x.to(tl.float8e5).to(tl.uint8, bitcast=True)
+    return tl.where(tl.abs(x) >= 61440.0, infinity, bits).to(tl.float8e5, bitcast=True)
+""")
 
 
 def module(body: str) -> str:

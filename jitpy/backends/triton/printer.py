@@ -6,6 +6,7 @@ calls: there constants are written with their type.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from ...ir.op import NotCovered
-from ...schedule.expr import Expr
+from ...schedule.expr import FLOAT8, Expr
 from ..kernel_writer import OPERATORS
 
 #: Triton's names of dtypes.
@@ -29,20 +30,12 @@ TYPES = {
     torch.int64: "tl.int64",
     torch.uint8: "tl.uint8",
     torch.bool: "tl.int1",
+    torch.float8_e4m3fn: "tl.float8e4nv",
+    torch.float8_e5m2: "tl.float8e5",
 }
 #: The types of a kernel's parameters.
-SIGNATURE = {
-    torch.float32: "fp32",
-    torch.float64: "fp64",
-    torch.float16: "fp16",
-    torch.bfloat16: "bf16",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.uint8: "u8",
-    torch.bool: "i1",
-}
+SIGNATURE = {dtype: name[3:].replace("bfloat", "bf").replace("float", "fp").replace("uint", "u").replace("int", "i")
+             for dtype, name in TYPES.items()}
 
 #: Functions by their name in CUDA's math library: what eager's kernels call.
 _LIBRARY = {
@@ -132,7 +125,7 @@ class ExprPrinter:
         if op == "cast":
             return cast(self.tensor(args[0]), args[0].dtype, expr.dtype)
         if op == "round_to":
-            return f"{self.tensor(args[0])}.to({TYPES[expr.attr]}).to({TYPES[expr.dtype]})"
+            return f"{rounded(self.tensor(args[0]), expr.attr)}.to({TYPES[expr.dtype]})"
         if op == "behind":
             return self.tensor(args[0])
         if op == "where":
@@ -156,6 +149,19 @@ class ExprPrinter:
         if rule is None:
             raise NotCovered(f"{op} of {dtype} has no Triton text")
         return rule
+
+
+def rounded(text: str, dtype: torch.dtype) -> str:
+    """A float32 as a float of fewer bits. The GPU's own conversions to 8 bits never overflow."""
+    if dtype in FLOAT8 and _overflows(dtype):
+        return f"to_{TYPES[dtype][3:]}({text})"
+    return f"{closed(text)}.to({TYPES[dtype]})"
+
+
+@functools.cache
+def _overflows(dtype: torch.dtype) -> bool:
+    """Whether too large numbers become no numbers, as torch converts them: since 2.13 it depends on the dtype."""
+    return not torch.tensor(1e9).to(dtype).float().isfinite()
 
 
 def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:

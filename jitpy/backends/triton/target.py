@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -12,7 +12,7 @@ from ...ir.algebra import sympy
 from ...ir.graph import Graph
 from ...ir.spec import Dim
 from ...runtime.gpu.kernel import GpuKernel
-from ...runtime.gpu.load import has_clusters
+from ...runtime.gpu.load import has_clusters, has_float8
 from ...runtime.plan import LaunchStep, Size, SizeRef, SlotRef, Step, Workspace
 from ...schedule.fuse import Limits
 from ...schedule.loops import Kernel
@@ -76,7 +76,7 @@ class TritonTarget:
         self.products = products or usual
         self.tune = tune
         self.clusters = has_clusters(device)
-        self.limits = LIMITS
+        self.limits = replace(LIMITS, float8=has_float8(device))
         self._texts: dict[str, list[str]] = {}
         #: the text of each kernel, by what it is but for the names of values
         self._same: dict[str, str] = {}

@@ -152,7 +152,15 @@ def install() -> None:
     convert = triton_interpreter._convert_float
 
     def convert_float(data: Any, source: Any, target: Any, rounding: Any) -> Any:
-        """To bfloat16 by rounding to nearest, which the interpreter has not; as 16-bit integers."""
+        """To bfloat16 by rounding to nearest, which the interpreter has not; as 16-bit integers. Floats of 8 bits as
+        the GPU's instructions convert them: nothing overflows."""
+        small = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+        if source in small and target == tl.float32:
+            return torch.from_numpy(np.array(data)).view(small[source]).float().numpy()
+        if source == tl.float32 and target in small:
+            largest = torch.finfo(small[target]).max
+            found = torch.from_numpy(np.array(data)).clamp(-largest, largest).to(small[target])
+            return found.view(torch.uint8).numpy()
         if source == tl.float32 and target == tl.bfloat16:
             return torch.from_numpy(np.array(data)).bfloat16().view(torch.int16).numpy().view(np.uint16)
         return convert(data, source, target, rounding)

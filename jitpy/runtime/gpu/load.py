@@ -32,6 +32,12 @@ def target_of(device: torch.device) -> Target:
     return Target("cuda", major * 10 + minor)
 
 
+def has_float8(device: torch.device) -> bool:
+    """Whether the device has instructions that convert floats of 8 bits, or kernels are interpreted."""
+    return device.type != "cuda" or \
+        torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 9)
+
+
 def has_clusters(device: torch.device) -> bool:
     """Whether programs of a kernel can wait for each other, some at a time: on NVIDIA's GPUs since Hopper."""
     return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
