@@ -53,7 +53,8 @@ from .number_checks import (
     with_fixed_numbers,
 )
 from .parameters import Parameters
-from .schemas import has_size_rule, makes_quantised, schema_facts
+from .quantised_calls import QUANTISED
+from .schemas import has_size_rule, schema_facts
 from .speculation import Speculation
 from .torch_calls import tensor_calls as torch_calls
 from .torch_calls.scalars import record_scalar_op, with_sample_numbers
@@ -250,7 +251,11 @@ class TracedGraphBuilder:
             args, kwargs = with_first_position(self.sizes, op, args, kwargs or {})
         if grad and self.first_grad_node is None and requires_grad(spec):
             self.first_grad_node = len(self.graph.nodes)
-        return self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)
+        node = self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)
+        if not op.is_view and any(isinstance(one.spec, TensorSpec) and one.spec.dtype in QUANTISED
+                                  for one in (node, *node.input_nodes())):
+            raise Uncapturable("unsupported_tensor", f"{overload} of a quantised tensor")
+        return node
 
     def emit_view(self, overload: Any, base: Node, args: tuple[Any, ...]) -> Node:
         """A view of a node, not tied to any storage."""
@@ -322,8 +327,6 @@ class TracedGraphBuilder:
         if table.get(overload).may_return_argument:
             raise Uncapturable("unsupported_op", f"{overload} may return its argument")
         node = self.emit(overload, self.to_node(args), self.to_node(kwargs), spec)
-        if makes_quantised(args, kwargs, node.spec):
-            raise Uncapturable("unsupported_tensor", f"{overload} makes a quantised tensor")
         return self.results(node, node.spec)
 
     def results(self, node: Node, spec: Spec) -> Any:

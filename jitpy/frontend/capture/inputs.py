@@ -16,6 +16,7 @@ from ...runtime.tensor_facts import counts_versions
 from ..guards.guard_set import TensorGuard
 from ..guards.source import Source, short_name
 from .array_inputs import is_array_source
+from .quantised_calls import is_per_tensor
 from .traced import GraphBuilder, GraphInput, Storage, TracedTensor, Uncapturable, UserError
 
 #: Tensor classes that behave as plain tensors.
@@ -42,6 +43,8 @@ def make_tensor_input(
         raise Uncapturable("input_mutation", "an input shares memory with one that was changed before")
     guard, spec = describe(builder, tensor, source, dims)
     builder.guards.add(source, "tensor", guard)
+    if tensor.is_quantized:
+        builder.guards.add(source, "python", is_per_tensor, "a quantised tensor")
     unrecorded = bool(leaf) and is_unrecorded(tensor)
     if unrecorded:
         builder.guards.add(source, "python", is_unrecorded, "a view that was made under no_grad")
@@ -129,8 +132,10 @@ def check_kind(tensor: torch.Tensor) -> None:
         what = f"a tensor of class {cls.__name__}"
     elif tensor.layout is not torch.strided:
         what = f"a tensor with layout {tensor.layout}"
-    elif tensor.is_quantized or tensor.is_nested or tensor.is_meta:
-        what = f"a {'quantised' if tensor.is_quantized else 'nested' if tensor.is_nested else 'meta'} tensor"
+    elif tensor.is_nested or tensor.is_meta:
+        what = f"a {'nested' if tensor.is_nested else 'meta'} tensor"
+    elif tensor.is_quantized and not is_per_tensor(tensor):
+        what = "a quantised tensor with several scales"
     elif tensor.is_conj() or tensor.is_neg():
         what = "a tensor with a pending conjugation or negation"
     elif tensor._is_zerotensor():

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from jitpy.ir import NotCovered, Spec, TensorSpec
+from jitpy.ir import NotCovered
 from jitpy.ir import ops as table
 from jitpy.ir.ops import functional_of
 from jitpy.ir.ops.functional import copying_of
@@ -127,18 +127,6 @@ def _read(overload: OpOverload) -> SchemaFacts:
         tuple(defaults),
         {name: i for i, name in enumerate(names)},
     )
-
-
-#: Element types of tensors that hold scales beside their numbers.
-_QUANTISED = frozenset({torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4})
-
-
-def makes_quantised(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec) -> bool:
-    """Whether a call has a quantised result: by the result's element type, or by the one that the call asks for (some
-    of torch's shape rules say float32)."""
-    specs = spec if isinstance(spec, tuple) else (spec,)
-    return any(type(one) is TensorSpec and one.dtype in _QUANTISED for one in specs) or any(
-        type(value) is torch.dtype and value in _QUANTISED for value in (*args, *kwargs.values()))
 
 
 #: Functional forms that torch has and whose derivative is wrong or missing.

@@ -28,7 +28,6 @@ from . import (  # noqa: F401
     norm_backward,
     philox,
     pointwise,
-    quantized,
     random_state,
     recurrent,
     reductions,

@@ -344,7 +344,7 @@ def _run_for_real(
     ):
         raise NotCovered(f"{op.name} on meta tensors: {error}") from error
     reads = op.name in READ_THEIR_DATA
-    watch = contextlib.nullcontext if reads else _Valueless
+    watch = contextlib.nullcontext if reads else Valueless
     outcomes: list[Derived | Exception] = []
     for value in (0, 1):
         try:
@@ -368,7 +368,7 @@ def _run_for_real(
     return zeros
 
 
-class _Valueless(CaptureMode):
+class Valueless(CaptureMode):
     """Refuses ops whose results depend on their inputs' values in more than values."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

@@ -16,6 +16,7 @@ from ...guards.source import attr
 from .. import derived_calls
 from ..composites import LOWERINGS
 from ..inputs import is_leaf, is_no_leaf, views_require_grad, views_require_none
+from ..quantised_calls import QUANTISED
 from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError
 
 _aten = torch.ops.aten
@@ -158,7 +159,8 @@ _BY_SPEC: dict[str, Callable[[GraphBuilder, TracedTensor], Any]] = {
     "names": _of_spec(lambda s: (None,) * s.ndim),
     **{f"is_{kind}": _of_spec(lambda s, kind=kind: s.device.type == kind) for kind in ("cpu", "cuda", "mps", "xpu")},
     **dict.fromkeys(("is_ipu", "is_xla", "is_mtia", "is_maia", "is_vulkan", "is_mkldnn", "is_meta", "is_sparse",
-                     "is_sparse_csr", "is_quantized", "is_nested"), _of_spec(lambda s: False)),
+                     "is_sparse_csr", "is_nested"), _of_spec(lambda s: False)),
+    "is_quantized": _of_spec(lambda s: s.dtype in QUANTISED),
 }
 #: attributes that only the spec tells
 OF_SPEC = frozenset(_BY_SPEC)

@@ -16,7 +16,7 @@ from jitpy.ir import NotCovered
 
 from ....ir.algebra import sympy
 from ...arity import accepts
-from .. import derived_calls, fast_calls
+from .. import derived_calls, fast_calls, quantised_calls
 from ..computed_sizes import as_sizes, has_computed_int
 from ..default_devices import with_default_device
 from ..torch_state import torch_state_functions
@@ -102,6 +102,10 @@ def dispatch(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict
     if type(fn) is types.FunctionType:
         fn = _unwrapped(fn)
     handler = _HANDLERS.get(fn)
+    if fn not in metadata_methods:
+        result = quantised_calls.run(builder, fn, args, kwargs)
+        if result is not DECLINED:
+            return result
     if handler is not None:
         try:
             return handler(builder, *args, **kwargs)
