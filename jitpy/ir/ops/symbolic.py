@@ -25,6 +25,19 @@ from ..trees import tree_leaves, tree_map
 from . import derived, layout
 
 
+def _always(answer: Any) -> Callable[..., Any]:
+    return lambda self: answer
+
+
+def _relation(name: str) -> Callable[..., SizeNode]:
+    """A truth value by sympy's class of that name."""
+    return lambda *nodes: nodes[0]._new(getattr(sympy, name)(*(node.expr for node in nodes)), bool)
+
+
+def _arithmetic(operation: Callable[[Any, Any], Any], kind: type | None = None) -> Callable[..., SizeNode]:
+    return lambda self, other: self._number(other, operation, kind)
+
+
 class SizeNode:
     """The node behind a SymInt, SymFloat or SymBool: an expression, and the environment that answers for it."""
 
@@ -49,23 +62,9 @@ class SizeNode:
     def is_bool(self) -> bool:
         return self.kind is bool
 
-    def is_nested_int(self) -> bool:
-        return False
-
-    def is_symbolic(self) -> bool:
-        return True
-
-    def is_constant(self) -> bool:
-        return False
-
-    def nested_int(self) -> None:
-        return None
-
-    def constant_int(self) -> None:
-        return None
-
-    def constant_bool(self) -> None:
-        return None
+    is_symbolic = _always(True)
+    is_nested_int = is_constant = _always(False)
+    nested_int = constant_int = constant_bool = _always(None)
 
     def maybe_as_int(self) -> int | None:
         return int(self.expr) if self.kind is int and self.expr.is_Integer else None
@@ -102,8 +101,7 @@ class SizeNode:
 
     __repr__ = __str__ = lambda self: str(self.expr)  # type: ignore[attr-defined]
 
-    def wrap_int(self, value: int) -> SizeNode:
-        return self._new(value)
+    wrap_int = _new
 
     def wrap_float(self, value: float) -> SizeNode:
         return self._new(value, float)
@@ -140,11 +138,10 @@ class SizeNode:
     def guard_or_false(self, file: Any, line: Any) -> bool:
         return self._usually(False)
 
+    guard_size_oblivious = guard_or_false
+
     def guard_or_true(self, file: Any, line: Any) -> bool:
         return self._usually(True)
-
-    def guard_size_oblivious(self, file: Any, line: Any) -> bool:
-        return self._usually(False)
 
     def _usually(self, fallback: bool) -> bool:
         """The answer; of sizes that depend on data, the one for sizes of at least 2, else `fallback`, to be checked
@@ -180,17 +177,12 @@ class SizeNode:
 
     # Arithmetic
 
-    def add(self, other: SizeNode) -> SizeNode:
-        return self._number(other, operator.add)
-
     def sym_sum(self, terms: list[SizeNode]) -> SizeNode:
         return self._new(sum(term.expr for term in terms))
 
-    def sub(self, other: SizeNode) -> SizeNode:
-        return self._number(other, operator.sub)
-
-    def mul(self, other: SizeNode) -> SizeNode:
-        return self._number(other, operator.mul)
+    add, sub, mul, pow = map(_arithmetic, (operator.add, operator.sub, operator.mul, operator.pow))
+    pow_by_natural = float_pow = pow
+    truediv = int_truediv = float_truediv = _arithmetic(operator.truediv, float)
 
     def _number(self, other: SizeNode, operation: Callable[[Any, Any], Any], kind: type | None = None) -> SizeNode:
         """The result of arithmetic. Where floats get rounded, it is a number, computed as floats are."""
@@ -198,11 +190,6 @@ class SizeNode:
         if self.expr.has(sympy.Float) or other.expr.has(sympy.Float):
             return self._new(operation(self.guard_float("", 0), other.guard_float("", 0)), kind)
         return self._new(operation(self.expr, other.expr), kind)
-
-    def truediv(self, other: SizeNode) -> SizeNode:
-        return self._number(other, operator.truediv, float)
-
-    int_truediv = float_truediv = truediv
 
     def floordiv(self, other: SizeNode) -> SizeNode:
         if float in (self.kind, other.kind):
@@ -215,11 +202,6 @@ class SizeNode:
         if layout.theorem(self.env, sympy.Lt(self.expr, other.expr)) and self.env.bounds(self.expr)[0] >= 0:
             return self
         return self._new(mod(simplify(self.expr), simplify(other.expr)))
-
-    def pow(self, other: SizeNode) -> SizeNode:
-        return self._number(other, operator.pow)
-
-    pow_by_natural = float_pow = pow
 
     def neg(self) -> SizeNode:
         return self._new(-self.expr, self.kind)
@@ -259,33 +241,8 @@ class SizeNode:
 
     # Relations
 
-    def eq(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.Eq(self.expr, other.expr), bool)
-
-    def ne(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.Ne(self.expr, other.expr), bool)
-
-    def lt(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.Lt(self.expr, other.expr), bool)
-
-    def le(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.Le(self.expr, other.expr), bool)
-
-    def gt(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.Gt(self.expr, other.expr), bool)
-
-    def ge(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.Ge(self.expr, other.expr), bool)
-
-    def sym_and(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.And(self.expr, other.expr), bool)
-
-    def sym_or(self, other: SizeNode) -> SizeNode:
-        return self._new(sympy.Or(self.expr, other.expr), bool)
-
-    def sym_not(self) -> SizeNode:
-        return self._new(sympy.Not(self.expr), bool)
-
+    eq, ne, lt, le, gt, ge, sym_and, sym_or, sym_not = map(
+        _relation, ("Eq", "Ne", "Lt", "Le", "Gt", "Ge", "And", "Or", "Not"))
     and_, or_ = sym_and, sym_or
 
     def sym_ite(self, then: SizeNode, otherwise: SizeNode) -> SizeNode:
@@ -301,23 +258,18 @@ class SizeNode:
 
     is_non_overlapping_and_dense_indicator = is_non_overlapping_and_dense
 
-    def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> SizeNode:
+    def _is_channels_last(self, ndim: int, sizes: Any, strides: Any) -> SizeNode:
         shape, stride = _exprs(sizes, strides)
-        return self.wrap_bool(len(shape) == 4 and layout.is_channels_last(shape, stride))
+        return self.wrap_bool(len(shape) == ndim and layout.is_channels_last(shape, stride))
 
-    def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> SizeNode:
-        shape, stride = _exprs(sizes, strides)
-        return self.wrap_bool(len(shape) == 5 and layout.is_channels_last(shape, stride))
-
-    def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> SizeNode:
-        return self._channels_last_strides(4, sizes, strides)
-
-    def is_channels_last_strides_3d(self, sizes: Any, strides: Any) -> SizeNode:
-        return self._channels_last_strides(5, sizes, strides)
-
-    def _channels_last_strides(self, ndim: int, sizes: Any, strides: Any) -> SizeNode:
+    def _has_channels_last_strides(self, ndim: int, sizes: Any, strides: Any) -> SizeNode:
         shape, stride = _exprs(sizes, strides)
         return self.wrap_bool(len(shape) == ndim and layout.is_channels_last_strides(self.env, shape, stride))
+
+    is_channels_last_contiguous_2d = functools.partialmethod(_is_channels_last, 4)
+    is_channels_last_contiguous_3d = functools.partialmethod(_is_channels_last, 5)
+    is_channels_last_strides_2d = functools.partialmethod(_has_channels_last_strides, 4)
+    is_channels_last_strides_3d = functools.partialmethod(_has_channels_last_strides, 5)
 
 
 def _exact(value: float) -> sympy.Expr:
