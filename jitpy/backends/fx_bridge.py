@@ -17,10 +17,11 @@ import torch
 from jitpy import config, logs
 
 from ..errors import BackendError
-from ..ir import Graph, ScalarSpec, TensorSpec
+from ..ir import Graph, ScalarSpec
 from ..ir.failures import has_effect, may_fail
 from ..ir.fx import example_inputs, size_inputs, to_fx
 from ..ir.interpret import as_recorded
+from ..ir.ops.oracle import zeros
 from ..ir.specialize import specialize
 from ..runtime.compile_lock import may_wait
 from ..runtime.dispatch import resume_hook, suspend_hook
@@ -145,18 +146,6 @@ def call_backend(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     finally:
         resume_hook(calls)
         torch._C._set_grad_enabled(grad)
-
-
-def zeros(spec: TensorSpec) -> torch.Tensor:
-    """A tensor of zeros with the spec of an input, sizes at their hints.
-
-    Zeros are valid indices, and large ones take no memory until somebody writes to them.
-    """
-    reach = sum((n - 1) * s for n, s in zip(spec.shape, spec.stride, strict=True)) + 1
-    with torch._C.DisableTorchFunction(), torch.inference_mode(False):
-        storage = torch.zeros(max(int(spec.offset + reach), 0), dtype=spec.dtype, device=spec.device)
-        view = storage.as_strided(spec.shape, spec.stride, spec.offset)
-        return view.detach().requires_grad_(spec.requires_grad)
 
 
 class _Falling:

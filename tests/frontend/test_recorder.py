@@ -514,7 +514,7 @@ def test_inputs_that_share_memory_are_not_mutated():
         lambda: torch.eye(3).to_sparse(),
         lambda: torch.empty(2, device="meta"),
         lambda: torch.ones(2, dtype=torch.cfloat).conj(),
-        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        lambda: torch.quantize_per_channel(torch.ones(3), torch.ones(3), torch.zeros(3), 0, torch.qint8),
     ],
     ids=["sparse", "meta", "conj", "quantised"],
 )

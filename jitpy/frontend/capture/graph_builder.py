@@ -27,6 +27,7 @@ from jitpy.ir import (
     TensorSpec,
 )
 from jitpy.ir import ops as table
+from jitpy.ir.ops.oracle import QUANTISED
 from jitpy.ir.ops.views import PARTS, with_first_position
 from jitpy.ir.trees import tree_leaves
 
@@ -53,7 +54,6 @@ from .number_checks import (
     with_fixed_numbers,
 )
 from .parameters import Parameters
-from .quantised_calls import QUANTISED
 from .schemas import has_size_rule, schema_facts
 from .speculation import Speculation
 from .torch_calls import tensor_calls as torch_calls

@@ -14,15 +14,13 @@ import torch
 
 from jitpy.ir import Dim, NotCovered, Op, Spec, TensorSpec
 from jitpy.ir.ops.derived import Valueless, describe
-from jitpy.ir.ops.oracle import CPU, SAMPLES, filled, undispatched
+from jitpy.ir.ops.oracle import CPU, QUANTISED, SAMPLES, undispatched, zeros
 from jitpy.ir.spec import contiguous_stride
 from jitpy.ir.trees import tree_leaves, tree_map
 
 from ...ir.algebra import sympy
 from .traced import DECLINED, GraphBuilder, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
 
-#: Element types of tensors with a scale and a zero point.
-QUANTISED = frozenset({torch.qint8, torch.quint8, torch.qint32})
 _PACKED = "__torch__.torch.classes."
 
 
@@ -133,7 +131,7 @@ class _Sampled:
         for tensor in result if isinstance(result, tuple) else (result,):
             if isinstance(tensor, torch.Tensor) and not (
                     is_per_tensor(tensor) if tensor.dtype in QUANTISED else found.aliasing == "copy"):
-                raise NotCovered(f"{name}: a tensor with several scales, or a view")
+                raise Uncapturable("unsupported_tensor", f"{name} makes a tensor with several scales, or a view")
         return found.spec
 
     def _sample(self, value: Any) -> Any:
@@ -147,7 +145,7 @@ class _Sampled:
             spec = value.spec
             spec = spec.with_(shape=tuple(map(self._size, spec.shape)), stride=tuple(map(self._size, spec.stride)),
                               offset=self._size(spec.offset))
-            self.samples[id(value)] = value, _quantised(spec) if spec.dtype in QUANTISED else filled(spec, 0)
+            self.samples[id(value)] = value, zeros(spec)
         return self.samples[id(value)][1]
 
     def _size(self, size: Dim) -> int:
@@ -156,12 +154,6 @@ class _Sampled:
 
 def _place(tensor: torch.Tensor) -> Any:
     return tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage()._cdata
-
-
-def _quantised(spec: TensorSpec) -> torch.Tensor:
-    extent = 1 + spec.offset + sum((size - 1) * step for size, step in zip(spec.shape, spec.stride, strict=True))
-    memory = torch._empty_affine_quantized([extent], scale=1.0, zero_point=0, dtype=spec.dtype)
-    return memory.as_strided(spec.shape, spec.stride, spec.offset)
 
 
 def _merged(builder: GraphBuilder, specs: Any, points: tuple[int, ...], known: list[Dim]) -> Spec:

@@ -132,6 +132,24 @@ def filled(spec: TensorSpec, value: int) -> torch.Tensor:
     return tensor.requires_grad_() if spec.requires_grad else tensor
 
 
+#: Element types of tensors with a scale and a zero point.
+QUANTISED = frozenset({torch.qint8, torch.quint8, torch.qint32})
+
+
+def zeros(spec: TensorSpec) -> torch.Tensor:
+    """A tensor of zeros with the spec of an input, sizes at their hints; quantised ones have the scale 1.
+
+    Zeros are valid indices, and large ones take no memory until somebody writes to them.
+    """
+    reach = sum((n - 1) * s for n, s in zip(spec.shape, spec.stride, strict=True)) + 1
+    extent = max(int(spec.offset + reach), 0)
+    with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+        storage = torch._empty_affine_quantized([extent], scale=1.0, zero_point=0, dtype=spec.dtype) \
+            if spec.dtype in QUANTISED else torch.zeros(extent, dtype=spec.dtype, device=spec.device)
+        view = storage.as_strided(spec.shape, spec.stride, spec.offset)
+        return view.detach().requires_grad_(spec.requires_grad)
+
+
 @contextlib.contextmanager
 def undispatched() -> Iterator[None]:
     """Keep the user's autocast, torch-function modes (`torch.device` as a context, ...) and signal handlers away, and
@@ -172,4 +190,4 @@ def _made(value: Any) -> Any:
 
 
 __all__ = ["ANSWERS", "CPU", "META", "SAMPLES", "ask", "error_of", "filled", "forget", "keep", "key_of",
-           "mentions_symbols", "fake_tensor", "needed", "references", "Ref", "undispatched"]
+           "mentions_symbols", "fake_tensor", "needed", "references", "QUANTISED", "Ref", "undispatched", "zeros"]

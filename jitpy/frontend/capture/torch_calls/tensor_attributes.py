@@ -11,12 +11,12 @@ import torch
 from jitpy.ir import NotCovered, TensorSpec
 from jitpy.ir.graph import OWN_VERSIONS
 from jitpy.ir.ops.layout import has_format
+from jitpy.ir.ops.oracle import QUANTISED
 
 from ...guards.source import attr
 from .. import derived_calls
 from ..composites import LOWERINGS
 from ..inputs import is_leaf, is_no_leaf, views_require_grad, views_require_none
-from ..quantised_calls import QUANTISED
 from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError
 
 _aten = torch.ops.aten
