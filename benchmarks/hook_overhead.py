@@ -2,9 +2,9 @@
 
     python benchmarks/hook_overhead.py [--calls 1000000]
 
-The function with no hook; with the hook active and the function skipped; with the function looked up and run as it is;
-with the function replaced by one with the same body. The lookup is a Python dispatcher, or a C function, as in the
-native runtime. `enter and leave` is one outermost pair. The hook turns
+Per provider that runs here: the function with no hook; with the hook active and the function skipped; with the function
+looked up and run as it is; with the function replaced by one with the same body. The lookup is a Python dispatcher; for
+the native provider also a C function, as in the native runtime. `enter and leave` is one outermost pair. The hook turns
 off the interpreter's inlining of Python calls, which is part of what `skipped` costs.
 """
 
@@ -68,9 +68,9 @@ def nanoseconds(function: Callable[[int, int], int], calls: int) -> float:
     return min(loop() for _ in range(5)) - min(empty() for _ in range(5))
 
 
-def measure(calls: int) -> dict[str, float]:
+def measure(provider: str, calls: int) -> dict[str, float]:
     """Nanoseconds per call for each state of the hook."""
-    hook.select("native")
+    hook.select(provider)
     plain, skipped, refused, replaced, replacement = (
         make(name) for name in ("plain", "skipped", "refused", "replaced", "replacement")
     )
@@ -88,7 +88,8 @@ def measure(calls: int) -> dict[str, float]:
             results[name] = nanoseconds(function, calls)
     finally:
         hook.leave()
-    results["replaced, C lookup"] = measure_native_lookup(calls)
+    if provider == "native":
+        results["replaced, C lookup"] = measure_native_lookup(calls)
     pairs = max(calls // 100, 1)
     started = time.perf_counter_ns()
     for _ in range(pairs):
@@ -117,8 +118,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--calls", type=int, default=1_000_000)
     calls = parser.parse_args().calls
+    providers = ["native"] + (["monitoring"] if hasattr(sys, "monitoring") else [])
     print(f"CPython {sys.version.split()[0]}, nanoseconds per call")
-    print("   ".join(f"{name} {value:.0f}" for name, value in measure(calls).items()))
+    for provider in providers:
+        results = measure(provider, calls)
+        print(f"{provider:>12}: " + "   ".join(f"{name} {value:.0f}" for name, value in results.items()))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ FLAGS = {
         Flag("fusion", bool, True, "fuse loop nests into one kernel"),
         Flag("freezing", bool, False, "compile inference for the values of parameters, until one changes"),
         Flag("native", bool, True, "use the native guards, dispatch and runtime where they can be built"),
-        Flag("hook", str, "auto", "frame hook: 'auto', 'native' or 'none'"),
+        Flag("hook", str, "auto", "frame hook: 'auto', 'native', 'monitoring' or 'none'"),
         Flag("inline_depth", int, 200, "how deep calls are inlined"),
         Flag("unroll_limit", int, 100000, "traced instructions per frame before the graph is broken"),
         Flag("activation_memory_budget", float, 1.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -35,7 +36,7 @@ class Replacements:
             hook.forget_code(code)
 
     def __call__(self, function: Any, code: CodeType) -> Any:
-        assert function.__code__ is code
+        assert hook.original_code(function.__code__) is code
         self.asked.append(code.co_name)
         return self.dispatchers.get(code)
 
@@ -50,11 +51,9 @@ def active() -> Iterator[None]:
         hook.leave()
 
 
-@pytest.fixture
-def native() -> Iterator[Replacements]:
-    """The handler of the native provider."""
+def _with_provider(name: str) -> Iterator[Replacements]:
     before = hook.provider_name()
-    hook.select("native")
+    hook.select(name)
     replacements = Replacements()
     former = hook.set_eval_frame(replacements)
     try:
@@ -64,3 +63,17 @@ def native() -> Iterator[Replacements]:
         replacements.forget()
         assert not hook.is_active() and not hook.is_installed()
         hook.select(before)
+
+
+@pytest.fixture
+def native() -> Iterator[Replacements]:
+    """The handler of the native provider."""
+    yield from _with_provider("native")
+
+
+@pytest.fixture
+def monitoring() -> Iterator[Replacements]:
+    """The handler of the pure-Python provider."""
+    if not hasattr(sys, "monitoring"):
+        pytest.skip("sys.monitoring needs Python 3.12")
+    yield from _with_provider("monitoring")

@@ -1,6 +1,6 @@
 """The `set_eval_frame` shim: while a jitted call runs in a thread, Python frames below it can be replaced.
 
-    select("auto")                     # native where it can be built, else none
+    select("auto")                     # native where it can be built, else monitoring (3.12+), else none
     set_eval_frame(handler)            # handler(func, code) -> dispatcher or None, asked once per code object
     enter()                            # a jitted call that needs the hook starts in this thread
     try: ...                           # frames met here are replaced
@@ -16,11 +16,13 @@ must be skipped (`skip_code`), or it would be looked up as well.
 Never replaced: frames of generators and coroutines, class and module bodies, and all frames under sys.settrace or
 sys.setprofile. A replaced frame holds its parameters until the call ends.
 
-Providers: "native" (PEP 523, a C module) replaces the very frame; "none" runs everything as it is.
+Providers: "native" (PEP 523, a C module) replaces the very frame; "monitoring" is pure Python, and `monitoring.py` says
+what it cannot do; "none" runs everything as it is.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from types import CodeType
@@ -39,6 +41,7 @@ __all__ = [
     "is_installed",
     "leave",
     "native_api",
+    "original_code",
     "provider_name",
     "resume",
     "select",
@@ -48,7 +51,8 @@ __all__ = [
     "why_not_native",
 ]
 
-PROVIDERS = ("auto", "native", "none")
+PROVIDERS = ("auto", "native", "monitoring", "none")
+
 
 _lock = threading.Lock()
 _provider: Provider | None = None
@@ -59,7 +63,7 @@ _native_reason = ""
 def select(provider: str = "auto", load_native: Callable[[], Any] | None = None) -> str:
     """Choose the provider; its name. The handler moves along; not while a jitted call is running.
 
-    provider: "auto", "native" or "none"; others are a ValueError.
+    provider: "auto", "native", "monitoring" or "none"; others are a ValueError.
     load_native: gives the native module, or raises an exception that says why there is none (default: build it).
     HookUnavailable where a provider that is named cannot be had.
     """
@@ -72,6 +76,9 @@ def select(provider: str = "auto", load_native: Callable[[], Any] | None = None)
         chosen, name, reason = _choose(provider, load_native or _build_native)
         handler = _provider.set_eval_frame(None) if _provider is not None else None
         chosen.set_eval_frame(handler)
+        close = getattr(_provider, "close", None)
+        if close is not None:
+            close()
         _provider, _name, _native_reason = chosen, name, reason
     return name
 
@@ -127,7 +134,7 @@ def code_state(code: CodeType) -> Any:
 
 
 def provider_name() -> str:
-    """ "native" or "none"."""
+    """ "native", "monitoring" or "none"."""
     _current()
     return _name
 
@@ -143,6 +150,12 @@ def native_api() -> Any:
     return getattr(_current(), "api", None)
 
 
+def original_code(code: CodeType) -> CodeType:
+    """The code as the user wrote it: the monitoring provider swaps functions' code while a jitted call runs."""
+    unwrap = getattr(_current(), "original_code", None)
+    return code if unwrap is None else unwrap(code)
+
+
 def _current() -> Provider:
     if _provider is None:
         select("auto")
@@ -152,14 +165,22 @@ def _current() -> Provider:
 
 def _choose(provider: str, load_native: Callable[[], Any]) -> tuple[Provider, str, str]:
     """Provider, its name, and why the native one is not in use."""
-    if provider == "none":
-        return NoHook(), "none", ""
-    try:
-        return load_native(), "native", ""
-    except (RuntimeError, ImportError) as error:
-        if provider == "native":
-            raise HookUnavailable(str(error)) from error
-        return NoHook(), "none", str(error)
+    reason = ""
+    if provider in ("auto", "native"):
+        try:
+            return load_native(), "native", ""
+        except (RuntimeError, ImportError) as error:
+            reason = str(error)
+            if provider == "native":
+                raise HookUnavailable(reason) from error
+    if provider in ("auto", "monitoring"):
+        if hasattr(sys, "monitoring"):
+            from .monitoring import MonitoringHook
+
+            return MonitoringHook(), "monitoring", reason
+        if provider == "monitoring":
+            raise HookUnavailable(f"sys.monitoring needs Python 3.12, this is {sys.version.split()[0]}")
+    return NoHook(), "none", reason
 
 
 def _build_native() -> Any:
