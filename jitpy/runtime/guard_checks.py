@@ -258,24 +258,7 @@ def torch_state(devices: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def state_is(state: Any) -> bool:
-    """Whether torch's modes are as recorded; the same comparisons as `_state_failures`, without the texts."""
-    default_device = torch.utils._device.CURRENT_DEVICE
-    return (
-        torch.is_grad_enabled() == state.grad_enabled
-        and torch.is_inference_mode_enabled() == state.inference_mode
-        and torch._C._len_torch_function_stack() == state.function_modes
-        and torch._C._len_torch_dispatch_stack() == state.dispatch_modes
-        and torch._C._get_tracing_state() is None
-        and (torch.autograd.forward_ad._current_level >= 0) == state.forward_ad
-        and asks_classes() == state.asks_classes
-        and torch.get_default_dtype() is state.default_dtype
-        and torch.are_deterministic_algorithms_enabled() == state.deterministic
-        and (None if default_device is None else str(default_device)) == state.default_device
-        and all(
-            torch.is_autocast_enabled(device) == enabled and torch.get_autocast_dtype(device) is dtype
-            for device, enabled, dtype in state.autocast
-        )
-    )
+    return not _state_failures(state)
 
 
 def _state_failures(state: Any) -> list[str]:
@@ -317,27 +300,8 @@ def _dim_is(found: int, entry: Any, symbols: list[Any]) -> bool:
 
 
 def tensor_is(value: Any, symbols: list[Any], guard: Any, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> bool:
-    """Whether a tensor guard holds; `shape` and `stride` are its lowered entries, `symbols` is filled.
-
-    The same comparisons as `_tensor_failures`, without the texts.
-    """
-    if type(value) is not guard.cls:
-        return False
-    try:
-        keys = torch._C._dispatch_keys(value).raw_repr()
-        if (keys ^ guard.dispatch_keys) & (1 << 64) - 1 or value.is_inference() != guard.is_inference:
-            return False
-        if value.dtype is not guard.dtype or value.requires_grad != guard.requires_grad or value.device != guard.device:
-            return False
-        if not is_usual(value):
-            return False
-        sizes, strides = value.shape, value.stride()
-    except Exception:
-        return False
-    if len(sizes) != len(shape):
-        return False
-    pairs = (*zip(sizes, shape, strict=True), *zip(strides, stride, strict=True))
-    return all(type(found) is int and _dim_is(found, entry, symbols) for found, entry in pairs)
+    """Whether a tensor guard holds; `shape` and `stride` are its lowered entries, `symbols` is filled."""
+    return not _tensor_failures(value, symbols, guard, shape, stride)
 
 
 def _tensor_failures(value: Any, symbols: list[Any], guard: Any, shape: Any, stride: Any) -> list[str]:
@@ -551,19 +515,18 @@ def final_failure(
 ) -> str | None:
     """Why a check on several values or on sizes does not hold; None where it does, or where a size was never read."""
     kind, arg = check.kind, check.arg
-    if kind == "relation":
-        values = [symbols[slots[symbol]] for symbol in arg.symbols]
-        if any(value is None for value in values):
+    if kind in ("relation", "numbers"):
+        places = [*places, *((str(symbol), symbols[slots[symbol]]) for symbol in arg.symbols)]
+    values = [value for _, value in places]
+    if kind in ("relation", "numbers"):
+        if None in values[len(check.nodes):]:
             return None
         try:
-            if arg(*values):
+            if (arg if kind == "relation" else arg.function)(*values):
                 return None
         except Exception as error:
             return f"{arg.text} raised {describe_error(error)}"
-        return f"{arg.text}, but {', '.join(f'{s} = {v}' for s, v in zip(arg.symbols, values, strict=True))}"
-    values = [value for _, value in places]
-    if kind == "numbers":
-        return arg.failure(places, [symbols[slots[symbol]] for symbol in arg.symbols])
+        return f"{arg.text}, but {', '.join(f'{name} = {short(value)}' for name, value in places)}"
     paths = [path for path, _ in places]
     if kind == "same":
         return None if values[0] is values[1] else f"{paths[0]} is {paths[1]}, but they are two objects"

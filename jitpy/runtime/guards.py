@@ -27,19 +27,20 @@ from .size_relations import Relation
 from .tensor_facts import plain_getters
 
 ROOTS = ("local", "closure", "closure_cell", "globals", "const", "weak_const")
-STEPS = ("attr", "dict", "item", "index", "type", "slot", "cell")
+STEPS = ("attr", "dict", "item", "index", "index_by", "type", "slot", "cell")
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class Node:
-    """One access path: how its value is read from its parent's, and what must hold of it."""
+    """One access path: how its value is read from its base's, and what must hold of it."""
 
-    __slots__ = ("step", "arg", "parent", "source", "children", "checks", "depth", "end", "keep", "name")
+    __slots__ = ("step", "arg", "parent", "base", "source", "children", "checks", "depth", "end", "keep", "name")
 
     def __init__(self, step: str, arg: Any, parent: Node | None, source: Any):
         self.step = step
         self.arg = arg
         self.parent = parent
+        self.base = parent  # whose value this one is read from
         self.source = source
         self.children: dict[Any, Node] = {}
         self.checks: list[checks.Check] = []
@@ -145,8 +146,11 @@ class GuardTree:
         if kind == "const":
             arg, *weak = self._weak(arg)
             kind = "weak_const" if weak else kind
-        parent = None if source.base is None else self.node(source.base)
-        node = self._child(parent, kind, arg, source)
+        if kind == "index_by":  # a root for the evaluator: it is read when the numbers that say the place are bound
+            node = self._child(None, kind, Relation(arg), source)
+            node.base = self._keep(source.base)
+        else:
+            node = self._child(None if source.base is None else self.node(source.base), kind, arg, source)
         self._by_source[id(source)] = (source, node)  # holds the source, so that its id stays its own
         return node
 
@@ -173,8 +177,10 @@ class GuardTree:
         return node
 
     def _number(self) -> None:
-        """Put the nodes in pre-order; constant roots come last, where the native evaluator treats them as one."""
-        stack = sorted(reversed(self.roots.values()), key=lambda root: "const" not in root.step)
+        """Put the nodes in pre-order. Constant roots come together, since the native evaluator treats them as one; then
+        items whose place is computed from numbers that are bound by then."""
+        order = {"index_by": 0, "const": 1, "weak_const": 1}
+        stack = sorted(reversed(self.roots.values()), key=lambda root: order.get(root.step, 2))
         while stack:
             node = stack.pop()
             self.nodes.append(node)
@@ -201,6 +207,8 @@ class GuardTree:
     def _bind_symbols(self, sizes: Any) -> None:
         """Give symbols their slots as the tree meets them: the first place binds, later ones compare."""
         for node in self.nodes:
+            if node.step == "index_by" and not self.slots.keys() >= set(node.arg.symbols):
+                raise ValueError(f"{node.path}: no guard binds the place before")
             for check in node.checks:
                 if check.kind == "tensor":
                     guard = check.arg
@@ -221,7 +229,7 @@ class GuardTree:
         if not dim.is_Symbol:
             found = sympy.Symbol(f"found{len(self.slots)}", integer=True)
             slot = self.slots[found] = len(self.slots)
-            self.finals.append(self._relation(check.order, sympy.Eq(dim, found, evaluate=False), check.why))
+            self._add_relation(check.order, sympy.Eq(dim, found, evaluate=False), check.why)
             return ("store", slot)
         if dim in self.slots:
             return ("same", self.slots[dim])
@@ -235,12 +243,9 @@ class GuardTree:
             high = high if some_high is None else min(high, int(some_high))
         return ("bind", slot, low, high)
 
-    def _relation(self, order: int, relation: Any, why: str) -> checks.Check:
-        return checks.Check("relation", Relation(relation), order, why)
-
     def _add_relation(self, order: int, relation: Any, why: str) -> None:
         if relation is not True and relation != sympy.true:
-            self.finals.append(self._relation(order, relation, why))
+            self.finals.append(checks.Check("relation", Relation(relation), order, why))
 
     def check_symbols(self) -> None:
         """Every symbol of a relation must be read from somewhere; ValueError else."""
@@ -255,11 +260,17 @@ class GuardTree:
 
     def native_program(self) -> tuple[Any, ...]:
         """The arguments of `_jitpy_runtime.Guard`; guards.cpp says what they mean."""
-        nodes = tuple((n.step, n.arg, n.depth, n.end, n.keep, tuple(map(_native_check, n.checks))) for n in self.nodes)
+        nodes = tuple((n.step, self._native_arg(n), n.depth, n.end, n.keep, tuple(map(_native_check, n.checks)))
+                      for n in self.nodes)
         states = tuple(_native_state(c.arg) for c in self.prelude if c.kind == "state")
         attention = checks.attention_bits(c.arg for c in self.prelude if c.kind == "attention")
         classes = tuple(c.arg for c in self.prelude if c.kind == "class")
         return nodes, tuple(self._native_final(c) for c in self.finals), states, attention, classes, len(self.slots)
+
+    def _native_arg(self, node: Node) -> Any:
+        if node.base is None or node.base is node.parent:
+            return node.arg
+        return node.base.keep, node.arg.program(self.slots) or ()  # no item is found where it has no program
 
     def _native_final(self, check: checks.Check) -> tuple[Any, ...]:
         if check.kind == "relation":
@@ -416,6 +427,8 @@ def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
         lines.append((f"S = [None] * {len(tree.slots)}", ", ".join(["sizes", *map(str, tree.slots)])))
     for node in tree.nodes:
         path = node.path
+        if node.step == "index_by":
+            lines += [(f"{symbol} = S[{tree.slots[symbol]}]", "") for symbol in node.arg.symbols]
         lines.append((f"{node.name} = {_read_text(node, names)}", path if path != node.name else ""))
         for check in node.checks:
             comments = [checks.tensor_facts(check.arg)] if check.kind == "tensor" else []
@@ -435,7 +448,7 @@ def _one_line(text: str) -> str:
 
 
 def _read_text(node: Node, names: _Names) -> str:
-    base = "" if node.parent is None else node.parent.name
+    base = "" if node.base is None else node.base.name
     kind, arg = node.step, node.arg
     if kind == "const":
         return names.of(arg, literal=False)
@@ -446,10 +459,10 @@ def _read_text(node: Node, names: _Names) -> str:
     templates = {
         "local": "L[{arg}]", "closure": "cell(C[{arg}])", "closure_cell": "C[{arg}]", "globals": "G",
         "dict": "instance_dict({base})", "index": "index({base}, {arg})", "type": "type({base})",
-        "cell": "cell({base})",
+        "cell": "cell({base})", "index_by": "index({base}, {arg})",
     }
     if kind in templates:  # the key of an item is the program's: its text may be made by the program's code
-        return templates[kind].format(base=base, arg=arg if isinstance(arg, int) else "")
+        return templates[kind].format(base=base, arg=arg if isinstance(arg, (int, Relation)) else "")
     return f"{kind}({base}, {names.of(arg, literal=kind == 'item')})"
 
 
@@ -474,10 +487,13 @@ def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[s
         orders += [check.order for check in tree.finals if node in check.nodes] if node.keep >= 0 else []
         first_order[node] = min(orders, default=INT64_MAX)
     for node in tree.nodes:
-        if node.parent is not None and node.parent not in values:
+        if node.base is not None and node.base not in values:
             continue
         try:
-            values[node] = _read(node, values.get(node.parent), params, globals, closure)  # type: ignore[arg-type]
+            arg = node.arg
+            if node.step == "index_by":
+                arg = arg.value(*[symbols[tree.slots[symbol]] for symbol in arg.symbols])
+            values[node] = _read(node.step, arg, values.get(node.base), params, globals, closure)  # type: ignore[arg-type]
         except Exception as error:
             failing.append((first_order[node], f"{node.path} cannot be read: {checks.describe_error(error)}"))
             continue
@@ -494,8 +510,7 @@ def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[s
     return [text for _, text in sorted(failing, key=lambda pair: pair[0])]
 
 
-def _read(node: Node, base: Any, params: Any, globals: Any, closure: Any) -> Any:
-    kind, arg = node.step, node.arg
+def _read(kind: str, arg: Any, base: Any, params: Any, globals: Any, closure: Any) -> Any:
     if kind == "local":
         return params[arg]
     if kind in ("closure", "closure_cell"):
@@ -516,6 +531,7 @@ READERS: types.MappingProxyType[str, Callable[[Any, Any], Any]] = types.MappingP
     "dict": lambda base, _: checks.instance_dict(base),
     "item": checks.item,
     "index": checks.index,
+    "index_by": checks.index,
     "type": lambda base, _: type(base),
     "slot": checks.slot,
     "cell": lambda base, _: checks.cell(base),

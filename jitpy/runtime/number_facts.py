@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.algebra import sympy
-from .guard_checks import constants_equal, describe_error, short
+from .guard_checks import constants_equal
 from .size_relations import TEXT_NAMES, value_text
 
 _NAMES = re.compile(r"\b([pq])(\d+)\b")
@@ -17,10 +17,9 @@ _NAMES = re.compile(r"\b([pq])(\d+)\b")
 class NumberCheck:
     """A fact as a function of the numbers at its sources and the values of the symbols in its sizes."""
 
-    __slots__ = ("fact", "symbols", "function", "text")
+    __slots__ = ("symbols", "function", "text")
 
     def __init__(self, fact: Any) -> None:
-        self.fact = fact
         found = {symbol for size in fact.sizes for symbol in size.free_symbols}
         self.symbols: tuple[sympy.Symbol, ...] = tuple(sorted(found, key=str))
         names: dict[str, Any] = {"constants_equal": constants_equal, "math": math, **TEXT_NAMES}
@@ -29,15 +28,3 @@ class NumberCheck:
         parameters = [*(f"p{i}" for i in range(len(fact.sources))), *map(str, self.symbols)]
         self.function: Callable[..., Any] = eval(f"lambda {', '.join(parameters)}: {text}", names)
         self.text = _NAMES.sub(lambda m: str((fact.sources if m[1] == "p" else fact.sizes)[int(m[2])]), fact.text)
-
-    def failure(self, places: list[tuple[object, Any]], symbols: list[Any]) -> str | None:
-        """Why the fact does not hold; None where it does, or where a size was never read."""
-        if any(value is None for value in symbols):
-            return None
-        try:
-            if self.function(*(value for _, value in places), *symbols):
-                return None
-        except Exception as error:
-            return f"{self.text} raised {describe_error(error)}"
-        found = [*places, *zip(map(str, self.symbols), symbols, strict=True)]
-        return f"{self.text}, but {', '.join(f'{name} = {short(value)}' for name, value in found)}"

@@ -12,33 +12,25 @@ from typing import Any
 
 from ..ir.algebra import sympy
 
-#: name of a sympy class -> (native operation, Python text of two operands)
-_COMPARISONS: dict[str, tuple[str, bool, str]] = {
-    "Equality": ("eq", False, "=="),
-    "Unequality": ("ne", False, "!="),
-    "StrictLessThan": ("lt", False, "<"),
-    "LessThan": ("le", False, "<="),
-    "StrictGreaterThan": ("lt", True, ">"),
-    "GreaterThan": ("le", True, ">="),
+#: name of a sympy class -> (native operation, whether its operands change places)
+_COMPARISONS: dict[str, tuple[str, int]] = {
+    "Equality": ("eq", 0),
+    "Unequality": ("ne", 0),
+    "StrictLessThan": ("lt", 0),
+    "LessThan": ("le", 0),
+    "StrictGreaterThan": ("lt", 1),
+    "GreaterThan": ("le", 1),
 }
-_FOLDS: dict[str, tuple[str, str]] = {
-    "Add": ("add", " + "),
-    "Mul": ("mul", "*"),
-    "And": ("and", " and "),
-    "Or": ("or", " or "),
-}
-_CALLS: dict[str, tuple[str, str]] = {
-    "floor": ("floor", "floor"),
-    "ceiling": ("ceiling", "ceil"),
-    "Abs": ("abs", "abs"),
-    "Min": ("min", "min"),
-    "Max": ("max", "max"),
-}
-#: of two operands
-_DIVISIONS: dict[str, tuple[str, str]] = {
-    "FloorDiv": ("floordiv", "//"),
-    "Modulo": ("mod", "%"),
-    "Mod": ("mod", "%"),
+#: name of a sympy class -> native operation on two operands, or on one
+_FOLDS = {"Add": "add", "Mul": "mul", "And": "and", "Or": "or", "Min": "min", "Max": "max", "FloorDiv": "floordiv",
+          "Modulo": "mod", "Mod": "mod"}
+_UNARY = {"floor": "floor", "ceiling": "ceiling", "Abs": "abs", "Not": "not"}
+#: native operation -> Python text; without parentheses around the operands where it is a call
+_TEXTS = {
+    "eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "lt1": "{1} > {0}", "le1": "{1} >= {0}",
+    "add": "{} + {}", "mul": "{}*{}", "and": "{} and {}", "or": "{} or {}", "floordiv": "{} // {}", "mod": "{} % {}",
+    "not": "not {}", "invert": "Fraction(1) / {}", "floor": "floor({})", "ceiling": "ceil({})", "abs": "abs({})",
+    "min": "min({}, {})", "max": "max({}, {})",
 }
 _INT64 = 1 << 63
 #: the native machine's stack; deeper expressions go to Python
@@ -73,9 +65,13 @@ class Relation:
         """Whether the relation holds; ZeroDivisionError where it divides by zero."""
         if not self.covered:
             return self.expr.subs(dict(zip(self.symbols, values, strict=True))) == sympy.true
+        return bool(self.value(*values))
+
+    def value(self, *values: Any) -> Any:
+        """The value of an expression that has a text."""
         if self._function is None:
             self._function = eval(f"lambda {', '.join(map(str, self.symbols))}: {self.text}", dict(TEXT_NAMES))
-        return bool(self._function(*values))
+        return self._function(*values)
 
     def program(self, slots: Mapping[sympy.Symbol, int]) -> tuple[tuple[str, int], ...] | None:
         """Instructions for `sizes_program.cpp`; None where the relation has a form that it does not know."""
@@ -103,72 +99,54 @@ def _emit(expr: Any, slots: Mapping[sympy.Symbol, int], out: list[tuple[str, int
     elif expr.is_Symbol:
         out.append(("symbol", slots[expr]))
     elif kind in _COMPARISONS:
-        name, swapped, _ = _COMPARISONS[kind]
-        first, second = reversed(expr.args) if swapped else expr.args
-        _require_number(first)
-        _require_number(second)
-        _emit(first, slots, out, depth)
-        _emit(second, slots, out, depth + 1)
-        out.append((name, 0))
-    elif kind in _FOLDS or kind in ("Min", "Max"):
-        name = _FOLDS[kind][0] if kind in _FOLDS else _CALLS[kind][0]
+        name, swapped = _COMPARISONS[kind]
+        for i, arg in enumerate(reversed(expr.args) if swapped else expr.args):
+            if arg.is_Boolean and not arg.is_Symbol:  # sympy's Eq and Ne also compare truth values
+                raise _NotCovered
+            _emit(arg, slots, out, depth + i)
+        out.append((name, swapped))
+    elif kind in _FOLDS:
         for i, arg in enumerate(expr.args):
             _emit(arg, slots, out, depth + bool(i))
             if i:
-                out.append((name, 0))
-    elif kind in _CALLS:
+                out.append((_FOLDS[kind], 0))
+    elif kind in _UNARY:
         _emit(expr.args[0], slots, out, depth)
-        out.append((_CALLS[kind][0], 0))
-    elif kind in _DIVISIONS:
-        _emit(expr.args[0], slots, out, depth)
-        _emit(expr.args[1], slots, out, depth + 1)
-        out.append((_DIVISIONS[kind][0], 0))
-    elif kind == "Not":
-        _emit(expr.args[0], slots, out, depth)
-        out.append(("not", 0))
+        out.append((_UNARY[kind], 0))
     elif kind == "Pow" and expr.exp.is_Integer and abs(expr.exp) <= 64:
         _emit(expr.base, slots, out, depth)
-        out.append(("power", abs(int(expr.exp))))
+        if abs(expr.exp) != 1:
+            out.append(("power", abs(int(expr.exp))))
         if expr.exp < 0:
             out.append(("invert", 0))
     else:
         raise _NotCovered
 
 
-def _require_number(expr: Any) -> None:
-    """Eq and Ne also compare truth values in sympy."""
-    if expr.is_Boolean and not expr.is_Symbol:
-        raise _NotCovered
+class _Symbols(dict[sympy.Symbol, sympy.Symbol]):
+    """Symbols as their own slots."""
+
+    def __missing__(self, symbol: sympy.Symbol) -> sympy.Symbol:
+        if not symbol.name.isidentifier():
+            raise _NotCovered
+        return symbol
 
 
 def _text(expr: Any) -> str:
-    kind = type(expr).__name__
-    if expr.is_Integer:
-        return str(int(expr)) if expr >= 0 else f"({int(expr)})"
-    if expr in (sympy.true, sympy.false):
-        return str(bool(expr))
-    if expr.is_Rational:
-        return f"Fraction({expr.p}, {expr.q})"
-    if expr.is_Symbol:
-        if not expr.name.isidentifier():
-            raise _NotCovered
-        return expr.name
-    if kind in _COMPARISONS:
-        _require_number(expr.lhs)
-        _require_number(expr.rhs)
-        return f"{_operand(expr.lhs)} {_COMPARISONS[kind][2]} {_operand(expr.rhs)}"
-    if kind in _FOLDS:
-        return _FOLDS[kind][1].join(_operand(arg) for arg in expr.args)
-    if kind in _CALLS:
-        return f"{_CALLS[kind][1]}({', '.join(_text(arg) for arg in expr.args)})"
-    if kind in _DIVISIONS:
-        return f"{_operand(expr.args[0])} {_DIVISIONS[kind][1]} {_operand(expr.args[1])}"
-    if kind == "Not":
-        return f"not {_operand(expr.args[0])}"
-    if kind == "Pow" and expr.exp.is_Integer and abs(expr.exp) <= 64:
-        power = _operand(expr.base) if abs(expr.exp) == 1 else f"{_operand(expr.base)}**{abs(int(expr.exp))}"
-        return power if expr.exp > 0 else f"(Fraction(1) / {power})"
-    raise _NotCovered
+    """The program's text in Python."""
+    program: list[tuple[str, Any]] = []
+    _emit(expr, _Symbols(), program, 0)
+    stack: list[tuple[str, str]] = []  # texts, and the operations that need parentheses
+    for name, arg in program:
+        if name in ("const", "symbol"):
+            stack.append((f"({arg})" if name == "const" and arg < 0 else str(arg), ""))
+            continue
+        template = f"{{}}**{arg}" if name == "power" else _TEXTS[f"{name}{arg or ''}"]
+        count, is_call = template.count("{"), template.endswith(")")
+        texts = [text if is_call or kind == "" or (kind, i, count) == (name, 0, 2) else f"({text})"
+                 for i, (text, kind) in enumerate(stack[-count:])]
+        stack[-count:] = [(template.format(*texts), "" if is_call else name)]
+    return stack[0][0]
 
 
 def value_text(expr: Any, names: dict[str, Any]) -> str:
@@ -182,8 +160,3 @@ def value_text(expr: Any, names: dict[str, Any]) -> str:
         name = f"size_{len(names)}"
         names[name] = lambda *values: int(expr.subs(dict(zip(symbols, values, strict=True))))
         return f"{name}({', '.join(map(str, symbols))})"
-
-
-def _operand(expr: Any) -> str:
-    text = _text(expr)
-    return text if expr.is_Symbol or expr.is_Number else f"({text})"

@@ -238,14 +238,15 @@ class Emitter:
         elif kind == "dict":
             self.load_source(base)
             self.load_attr("__dict__")
-        elif kind in ("item", "index"):
+        elif kind in ("item", "index", "index_by"):
+            push = self._load_expression if kind == "index_by" else self.const
             kinds = self.context.container_kinds.get(base.key())
             if kinds is not None:
                 getter = kinds.__getitem__
-                self.call(getter, lambda: self.load_source(base), lambda: self.const(arg))
+                self.call(getter, lambda: self.load_source(base), lambda: push(arg))
             else:
                 self.load_source(base)
-                self.const(arg)
+                push(arg)
                 self.emit("BINARY_SUBSCR")
         elif kind == "type":
             self.call(type, lambda: self.load_source(base))

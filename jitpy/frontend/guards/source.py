@@ -9,8 +9,8 @@ that tracing holds on to). Every other source is one step from its base.
 
 Steps, as the guard evaluator sees them: ("attr", name) runs `getattr`; ("dict", None) is `vars(obj)`; ("item", key)
 looks `key` up in an exact dict; ("index", i) takes an item of a list or tuple (or a subclass, by the base type's
-slot); ("type", None) is `type(obj)`; ("slot", descriptor) reads a member descriptor; ("cell", None) reads a cell's
-contents.
+slot), and ("index_by", expr) the one at the place that a size expression has in this call; ("type", None) is
+`type(obj)`; ("slot", descriptor) reads a member descriptor; ("cell", None) reads a cell's contents.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
 
+from ...ir.algebra import sympy
 from ...runtime.lifetimes import held
 
 
@@ -60,7 +61,7 @@ class Source:
 
 def _hashable(arg: Any) -> Any:
     """Dict keys compare by type and value; anything unhashable or with its own equality by identity."""
-    if arg is None or isinstance(arg, (str, bytes, int, float, bool)):
+    if arg is None or isinstance(arg, (str, bytes, int, float, bool, sympy.Expr)):
         return (type(arg), arg)
     return ("id", id(arg))
 
@@ -195,6 +196,8 @@ class StepSource(Source):
             return f"{base}[{_key_text(arg)}]"
         if kind == "index":
             return f"{base}[{_key_text(arg)}]"
+        if kind == "index_by":
+            return f"{base}[{arg}]"
         if kind == "type":
             return f"type({base})"
         if kind == "slot":
@@ -224,6 +227,10 @@ def index(base: Source, i: int) -> Source:
     return StepSource(base, "index", i)
 
 
+def index_by(base: Source, place: sympy.Expr) -> Source:
+    return StepSource(base, "index_by", place)
+
+
 def slot(base: Source, descriptor: Any) -> Source:
     return StepSource(base, "slot", descriptor)
 
@@ -237,6 +244,11 @@ def root_of(source: Source) -> Source:
     while (base := source.base) is not None:
         source = base
     return source
+
+
+def is_at_changing_place(source: Source) -> bool:
+    """Whether the path leads through an item whose place changes from call to call."""
+    return any(step[0] == "index_by" for step in source.key())
 
 
 #: parts of paths that say how an object is kept, not what it is

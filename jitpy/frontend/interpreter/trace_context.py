@@ -36,6 +36,7 @@ from ..guards.source import (
     cell_contents,
     constant,
     instance_dict,
+    is_at_changing_place,
     item,
     root_of,
     slot,
@@ -368,7 +369,8 @@ class SymbolicTraceContext:
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
         if isinstance(source, ConstSource) or self.dynamic == "never":
             return False
-        always = self.dynamic == "always" and not self._is_config(source) or _is_learning_rate(source)
+        always = self.dynamic == "always" and not self._is_config(source) or _is_learning_rate(source) or \
+            is_at_changing_place(source)
         return self.history.float_is_dynamic(source.key(), obj, always)
 
     def _wrap_int(self, obj: int, source: Source) -> Value:
@@ -376,7 +378,7 @@ class SymbolicTraceContext:
             return ConstValue(obj, source)
         if self.dynamic != "never":
             changed = self.history.int_is_dynamic(source.key(), obj)
-            always = self.dynamic == "always" and not self._is_config(source)
+            always = self.dynamic == "always" and not self._is_config(source) or is_at_changing_place(source)
             if (changed or always) and abs(obj) < 1 << 62:
                 return SymValue(self.builder.int_input(obj, source, self.history.ints_are_general), source)
         self.guard(source, "eq", obj)

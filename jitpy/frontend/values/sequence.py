@@ -8,12 +8,16 @@ from typing import Any
 
 import torch
 
+from ..guards.source import CallSource, index_by, root_of
 from .base import Interpreter, Value
 from .constant import ConstValue, const
 from .instance import ObjectValue
 from .number import SymValue
 from .operator_tables import COMPARE
 from .range import SliceValue
+
+#: what is read of a sequence at a place that changes from call to call
+_CHOSEN = frozenset({int, float, str, list, tuple, dict})
 
 
 class SequenceValue(ObjectValue):
@@ -71,10 +75,25 @@ class SequenceValue(ObjectValue):
     def getitem(self, interp: Interpreter, key: Value) -> Value:
         if isinstance(key, SliceValue):
             return self.made_of(self.items[key.real(interp)])
-        value = self.item(interp, interp.index_of(key, self.base.__name__))
+        value = self._at_changing_place(interp, key) or self.item(interp, interp.index_of(key, self.base.__name__))
         if value is None:
             raise interp.throw(IndexError, f"{self.base.__name__} index out of range")
         return value
+
+    def _at_changing_place(self, interp: Interpreter, key: Value) -> Value | None:
+        """The item at a place that numbers from outside say: each call has its own, guarded as far as it is looked at.
+        Items that are code (modules, functions) are compiled for one by one."""
+        context = interp.context
+        if not isinstance(key, SymValue) or self.source is None or isinstance(root_of(self.source), CallSource) or \
+                type(self.real) is not self.base or context.has_changed(self):
+            return None
+        place = context.sizes.canonical(key.expr)
+        if isinstance(place, int) or place.is_Integer or context.sizes.is_unbacked(place):
+            return None
+        i = context.sizes.hint(place)
+        if not -len(self.real) <= i < len(self.real) or type(self.real[i]) not in _CHOSEN:
+            return None
+        return context.wrap(self.real[i], index_by(self.source, place))
 
     def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
         return self.combine_reflected(interp, name, other)

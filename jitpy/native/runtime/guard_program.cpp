@@ -7,7 +7,8 @@
 namespace {
 
 constexpr const char* kStepNames[] = {"local", "closure", "closure_cell", "globals", "const", "weak_const", "attr",
-                                      "dict",  "item",    "index",        "type",    "slot",  "cell"};
+                                      "dict",  "item",    "index",        "type",    "slot",  "cell",
+                                      "index_by"};
 constexpr const char* kCheckNames[] = {"type",   "id",    "weak_id", "weak_type", "eq",  "len",      "keys",
                                        "haskey", "nokey", "tensor",  "int", "function", "empty"};
 constexpr const char* kFinalNames[] = {"same", "distinct", "overlap", "relation", "python"};
@@ -119,6 +120,23 @@ bool parse_check(PyObject* entry, Check& check) {
   }
 }
 
+constexpr const char* kSizeOps[] = {"const",   "symbol",   "add", "mul", "power", "invert", "floor",
+                                    "ceiling", "floordiv", "mod", "min", "max",   "abs",    "eq",
+                                    "ne",      "lt",       "le",  "and", "or",    "not"};
+
+// ((op, arg), ...)
+bool parse_size_program(PyObject* instructions, SizeProgram& out) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(instructions); i++) {
+    PyObject* op;
+    long long arg;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(instructions, i), "OL", &op, &arg)) return false;
+    const int code = name_index(op, kSizeOps, std::size(kSizeOps), "size operation");
+    if (code < 0) return false;
+    out.push_back({static_cast<SizeInstruction::Op>(code), arg});
+  }
+  return true;
+}
+
 // (step, argument, depth, end, keep, (checks...))
 bool parse_node(PyObject* entry, Program& program) {
   PyObject *name, *arg, *checks;
@@ -133,6 +151,14 @@ bool parse_node(PyObject* entry, Program& program) {
   if (indexed) {
     node.index = PyLong_AsSsize_t(arg);
     if (node.index == -1 && PyErr_Occurred()) return false;
+  }
+  if (node.step == Step::kIndexBy) {  // (keep, instructions)
+    PyObject* instructions;
+    Choice choice;
+    if (!PyArg_ParseTuple(arg, "iO!", &choice.keep, &PyTuple_Type, &instructions)) return false;
+    if (!parse_size_program(instructions, choice.place)) return false;
+    node.index = static_cast<Py_ssize_t>(program.choices.size());
+    program.choices.push_back(std::move(choice));
   }
   if (node.step == Step::kItem && (node.hash = PyObject_Hash(arg)) == -1) return false;
   if (node.step == Step::kWeakConst && !PyWeakref_Check(arg)) {
@@ -161,10 +187,6 @@ bool parse_node(PyObject* entry, Program& program) {
   return true;
 }
 
-constexpr const char* kSizeOps[] = {"const",   "symbol",   "add", "mul", "power", "invert", "floor",
-                                    "ceiling", "floordiv", "mod", "min", "max",   "abs",    "eq",
-                                    "ne",      "lt",       "le",  "and", "or",    "not"};
-
 bool parse_ints(PyObject* tuple, std::vector<int>& out) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
     const long number = PyLong_AsLong(PyTuple_GET_ITEM(tuple, i));
@@ -186,14 +208,7 @@ bool parse_final(PyObject* entry, Program& program) {
   check.kind = static_cast<FinalKind>(kind);
   check.object = Ref(callable);
   if (!parse_ints(keeps, check.keeps) || !parse_ints(slots, check.symbols)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(instructions); i++) {
-    PyObject* op;
-    long long arg;
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(instructions, i), "OL", &op, &arg)) return false;
-    const int code = name_index(op, kSizeOps, std::size(kSizeOps), "size operation");
-    if (code < 0) return false;
-    check.program.push_back({static_cast<SizeInstruction::Op>(code), arg});
-  }
+  if (!parse_size_program(instructions, check.program)) return false;
   program.runs_python |= check.kind == FinalKind::kPython;
   program.finals.push_back(std::move(check));
   return true;
@@ -300,21 +315,27 @@ bool balanced(const SizeProgram& program) {
   return height == 1 || program.empty();
 }
 
+bool valid(const SizeProgram& instructions, const Program& program) {
+  for (const auto& instruction : instructions)
+    if (instruction.op == SizeInstruction::kSymbol && (instruction.arg < 0 || instruction.arg >= program.symbols))
+      return false;
+  return balanced(instructions);
+}
+
 bool valid(const Program& program) {
   for (const FinalCheck& check : program.finals) {
     for (const int keep : check.keeps)
       if (keep < 0 || keep >= program.keeps) return false;
     for (const int slot : check.symbols)
       if (slot < 0 || slot >= program.symbols) return false;
-    if (!balanced(check.program)) return false;
-    for (const auto& instruction : check.program)
-      if (instruction.op == SizeInstruction::kSymbol && (instruction.arg < 0 || instruction.arg >= program.symbols))
-        return false;
+    if (!valid(check.program, program)) return false;
   }
+  for (const Choice& choice : program.choices)
+    if (choice.keep < 0 || choice.keep >= program.keeps || !valid(choice.place, program)) return false;
   int depth = -1;
   for (const Node& node : program.nodes) {
     if (node.depth < 0 || node.depth > depth + 1) return false;
-    if ((node.depth == 0) != (node.step <= Step::kWeakConst)) return false;
+    if ((node.depth == 0) != (node.step <= Step::kWeakConst || node.step == Step::kIndexBy)) return false;
     if (node.step <= Step::kClosureCell && node.index < 0) return false;
     depth = node.depth;
   }

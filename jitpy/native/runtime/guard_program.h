@@ -41,7 +41,8 @@ enum class Step : uint8_t {
   kIndex,
   kType,
   kSlot,
-  kCell
+  kCell,
+  kIndexBy  // a root: the item of the list or tuple in another node, at a place that symbols say
 };
 
 // Whether a root is the same object at each evaluation.
@@ -75,6 +76,12 @@ struct Node {
   Py_hash_t hash;
   int checks_begin, checks_end;
   int churn = 0;  // times that another object was in the value's place
+};
+
+// Where the value of a kIndexBy node is found.
+struct Choice {
+  int keep;  // of the list or tuple
+  SizeProgram place;
 };
 
 struct Check {
@@ -116,6 +123,7 @@ struct FinalCheck {
 struct Program {
   std::vector<Node> nodes;
   std::vector<Check> checks;
+  std::vector<Choice> choices;  // by the `index` of kIndexBy nodes
   std::vector<ClassCheck> classes;
   std::vector<FinalCheck> finals;
   std::vector<std::pair<StateCheck, Ref>> states;  // the second: the default device, None or a str

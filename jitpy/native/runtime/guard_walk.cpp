@@ -73,6 +73,22 @@ int check_passes(PyObject* value, const Check& check, int64_t* symbols) {
   return 0;
 }
 
+// Item `i` of a list or tuple, counted from the end where it is negative: a new reference, or null.
+PyObject* sequence_item(PyObject* base, int64_t i) {
+  const bool is_list = PyList_Check(base);
+  if (!is_list && !PyTuple_Check(base)) return nullptr;
+  if (i < 0) i += Py_SIZE(base);
+  if (i < 0 || i >= Py_SIZE(base)) return nullptr;
+  return Py_NewRef(is_list ? PyList_GET_ITEM(base, i) : PyTuple_GET_ITEM(base, i));
+}
+
+PyObject* chosen_item(const Choice& choice, const Kept& kept, const int64_t* symbols) {
+  int64_t place;
+  PyObject* container = kept.get(choice.keep);
+  if (container == nullptr || run_size_program(choice.place, symbols, &place) == SizeVerdict::kUnknown) return nullptr;
+  return sequence_item(container, place);
+}
+
 }  // namespace
 
 PyObject* read_root(const Node& node, const Frame& frame) {
@@ -114,13 +130,8 @@ PyObject* read_node(const Node& node, PyObject* base, const Frame& frame) {
     case Step::kItem:
       if (!PyDict_Check(base)) return nullptr;
       return Py_XNewRef(_PyDict_GetItem_KnownHash(base, node.arg.get(), node.hash));
-    case Step::kIndex: {
-      const bool is_list = PyList_Check(base);
-      if (!is_list && !PyTuple_Check(base)) return nullptr;
-      const Py_ssize_t size = Py_SIZE(base), i = node.index < 0 ? node.index + size : node.index;
-      if (i < 0 || i >= size) return nullptr;
-      return Py_NewRef(is_list ? PyList_GET_ITEM(base, i) : PyTuple_GET_ITEM(base, i));
-    }
+    case Step::kIndex:
+      return sequence_item(base, node.index);
     case Step::kType:
       return Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(base)));
     case Step::kSlot: {
@@ -129,6 +140,8 @@ PyObject* read_node(const Node& node, PyObject* base, const Frame& frame) {
     }
     case Step::kCell:
       return PyCell_Check(base) ? Py_XNewRef(PyCell_GET(base)) : nullptr;
+    case Step::kIndexBy:
+      return nullptr;  // see walk_nodes
   }
   return nullptr;
 }
@@ -161,7 +174,9 @@ int walk_nodes(const Program& program, int begin, int end, const Frame& frame, P
   for (int i = begin; i < end; i++) {
     const Node& node = program.nodes[i];
     program.walked++;
-    PyObject* value = read_node(node, node.depth > 0 ? values[node.depth - 1] : nullptr, frame);
+    PyObject* value = node.step == Step::kIndexBy
+                          ? chosen_item(program.choices[node.index], kept, symbols)
+                          : read_node(node, node.depth > 0 ? values[node.depth - 1] : nullptr, frame);
     if (value == nullptr) return clear_exception();
     Py_XSETREF(values[node.depth], value);
     if (node.keep >= 0) kept.put(node.keep, value);

@@ -215,7 +215,8 @@ Snapshot* Unit::find(const Frame& frame) {
 }
 
 int Unit::passes(const Frame& frame, PyObject** values, Kept& kept, int64_t* symbols) {
-  if (end_ - begin_ < kWorthwhile) return walk(frame, values, kept, symbols);
+  const bool chosen = program_.nodes[begin_].step == Step::kIndexBy;  // in most calls another one than before
+  if (chosen || end_ - begin_ < kWorthwhile) return walk(frame, values, kept, symbols);
   Snapshot* snapshot = find(frame);
   current_ = snapshot;
   if (snapshot->recorded()) {
@@ -254,6 +255,7 @@ struct Guards {
   int evaluate(const Frame& frame);
   uint64_t news();
   void fetch(const FinalCheck& check, Kept& kept) const;
+  void fetch(int keep, Kept& kept) const;
 
   size_t unit_of(int node) const {
     size_t i = 0;
@@ -282,11 +284,13 @@ uint64_t Guards::news() {
 
 // Get the check's values out of the snapshots.
 void Guards::fetch(const FinalCheck& check, Kept& kept) const {
-  for (const int keep : check.keeps) {
-    if (kept.get(keep) != nullptr) continue;
-    const int node = program->keep_nodes[keep];
-    kept.put(keep, units[unit_of(node)].current()->value(node));
-  }
+  for (const int keep : check.keeps) fetch(keep, kept);
+}
+
+void Guards::fetch(int keep, Kept& kept) const {
+  if (kept.get(keep) != nullptr) return;
+  const int node = program->keep_nodes[keep];
+  kept.put(keep, units[unit_of(node)].current()->value(node));
 }
 
 constexpr int kStackValues = 64, kStackSymbols = 64;
@@ -316,9 +320,14 @@ int Guards::evaluate(const Frame& frame) {
   const bool alone = !busy;
   busy = true;
   int passes = 1;
-  for (size_t i = 0; i < units.size() && passes == 1; i++)
+  for (size_t i = 0; i < units.size() && passes == 1; i++) {
     passes = alone ? units[i].passes(frame, values, kept, symbols)
                    : walk_nodes(*program, units[i].begin(), units[i].end(), frame, values, kept, symbols);
+    for (size_t c = 0; c < program->choices.size() && passes == 1; c++) {  // before any other code runs
+      const int keep = program->choices[c].keep;
+      if (units[i].has(program->keep_nodes[keep])) fetch(keep, kept);
+    }
+  }
   // Whether two values are one object stays so while both are. Other checks look into them.
   const uint64_t changed = alone && passes == 1 ? news() : ~uint64_t{0};
   const auto settled = [&](const FinalCheck& check) {

@@ -79,7 +79,7 @@ constexpr int kMaxStack = 64;
 
 }  // namespace
 
-SizeVerdict run_size_program(const SizeProgram& program, const int64_t* symbols) {
+SizeVerdict run_size_program(const SizeProgram& program, const int64_t* symbols, int64_t* value) {
   using Op = SizeInstruction;
   Fraction stack[kMaxStack];
   int top = -1;
@@ -156,6 +156,10 @@ SizeVerdict run_size_program(const SizeProgram& program, const int64_t* symbols)
         break;
     }
     if (!ok) return SizeVerdict::kUnknown;
+  }
+  if (value != nullptr) {
+    if (top != 0 || stack[0].den != 1) return SizeVerdict::kUnknown;
+    *value = stack[0].num;
   }
   return top == 0 && stack[0].num != 0 ? SizeVerdict::kTrue : SizeVerdict::kFalse;
 }

@@ -37,4 +37,5 @@ enum class SizeVerdict { kFalse, kTrue, kUnknown };
 
 // `symbols` holds what the program's kSymbol instructions mention. kUnknown: an intermediate value left 64 bits, or a
 // division by zero; the caller decides exactly by other means.
-SizeVerdict run_size_program(const SizeProgram& program, const int64_t* symbols);
+// `value` gets the integer that the program computes, which is unknown where it is none.
+SizeVerdict run_size_program(const SizeProgram& program, const int64_t* symbols, int64_t* value = nullptr);
