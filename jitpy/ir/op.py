@@ -114,6 +114,8 @@ class Op:
     is_reshape: bool = False
     #: whether the result has the first operand's elements at the same places, perhaps as another dtype
     is_copy: bool = False
+    #: whether kernels compute the op with floats of 8 bits, beside copies and views
+    takes_float8: bool = False
     #: the position of an operand of which only sizes are read
     sizes_only: int | None = None
     #: whether a result's size depends on data; or which arguments make it so

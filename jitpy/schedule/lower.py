@@ -135,7 +135,7 @@ class Lowering:
         for source in node.input_nodes():
             if not _is_native_spec(source.spec):
                 raise NotCovered("operands of this dtype, or without elements, stay with eager")
-        if not (self.float8 and (node.op.is_view or node.op.is_copy)) and any(
+        if not (self.float8 and (node.op.is_view or node.op.is_copy or node.op.takes_float8)) and any(
                 isinstance(part, TensorSpec) and part.dtype in FLOAT8
                 for one in (node, *node.input_nodes()) for part in tree_leaves(one.spec)):
             raise NotCovered("floats of 8 bits are only converted and moved by kernels, of some devices")

@@ -20,8 +20,9 @@ import torch
 from ..ir.graph import Graph, Node
 from ..ir.op import NotCovered
 from ..ir.ops.layout import channels_last_stride
+from ..ir.ops.matmul import INT8_PRODUCT
 from ..ir.spec import Dim, TensorSpec, prod
-from .expr import FLOAT, Expr
+from .expr import FLOAT, FLOAT8, Expr
 from .index import Index, same
 from .lower import Lowering, lowering
 from .values import IndexTuple, Product, Trace, Value
@@ -41,7 +42,8 @@ _CLEARLY = 0.95
 _LARGE = 1 << 33
 #: Inner sizes below which a product is left to the library: no whole piece of a tensor core's operand.
 _LEAST = 16
-_SHORT = (torch.bfloat16, torch.float16)
+#: Dtypes of operands that are multiplied as they are, and how many times the library's rate with 16 bits it has there.
+_RATES = {torch.bfloat16: 1, torch.float16: 1, torch.int8: 2, **dict.fromkeys(FLOAT8, 2)}
 
 # Products of float32 that are to be exact, by tensor cores in bfloat16: each operand is the sum of three such numbers,
 # and six of the nine products of these count. The library does not use these units. On an H100 the distance from
@@ -79,8 +81,12 @@ class Sizes:
         return self.rows == 1 or self.columns == 1
 
     @property
+    def sums(self) -> torch.dtype:
+        return torch.int32 if self.dtype is torch.int8 else torch.float32
+
+    @property
     def result_bytes(self) -> int:
-        return self.batch * self.rows * self.columns * self.dtype.itemsize
+        return self.batch * self.rows * self.columns * max(2, self.dtype.itemsize)
 
     @property
     def operations(self) -> int:
@@ -101,7 +107,7 @@ class Sizes:
         """Microseconds of the library's kernel."""
         if self.is_split:
             return max(self.operations / _EXACT_RATE + _EXACT_START, self._moved() + _START)
-        return max(self.operations / _RATE, self._moved()) + _START
+        return max(self.operations / (_RATE * _RATES.get(self.dtype, 1)), self._moved()) + _START
 
     def template(self) -> float:
         """Microseconds of the template's kernel."""
@@ -146,7 +152,7 @@ class Choice:
         """Raises NotCovered for a product that is the library's."""
         if node in self.refused:
             raise NotCovered(self.refused[node])
-        if sizes.dtype not in _SHORT:
+        if sizes.dtype not in _RATES:
             if sizes.dtype is not torch.float32 or not _is_exact():
                 raise NotCovered("a product of this dtype")
             pays = sizes.aligned and sizes.operations >= _LEAST_EXACT if sizes.is_split else \
@@ -200,7 +206,8 @@ class Choice:
 
     def _objection(self, kernel: Kernel, products: list[Product], read: set[Value]) -> str:
         """Why the library is to compute a kernel's products; '' where the kernel is better."""
-        if any(isinstance(value, Product) and value.sizes.dtype in _SHORT for value in kernel.writes):
+        if any(isinstance(value, Product) and value.sizes.dtype in _RATES and value.dtype is FLOAT
+               for value in kernel.writes):
             return "its sums would be written down in 32 bits"
         if kernel.style == "product" and axes_of(kernel) is None:
             return "its operands do not lie along its axes"
@@ -270,15 +277,16 @@ def axes_of(kernel: Kernel) -> ProductAxes | None:
 
 
 def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool, bias: Value | None = None,
-              result: tuple[Dim, ...] | None = None, turned: bool = False) -> Value:
-    """`bias + left @ right` of three axes each, rounded once, as a tensor of the shape `result`. `turned`: the left
+              result: tuple[Dim, ...] | None = None, turned: bool = False, factors: Sequence[Value] = ()) -> Value:
+    """`bias + left @ right * factors` of three axes each, rounded once, in the shape `result`. `turned`: the left
     operand, which is the same for all of the batch, is the right one of a product of the other's columns."""
     assert low.products is not None
     shape: tuple[Dim, ...] = (*left.shape[:2], right.shape[2], left.shape[2])
     numbers = [size for size in shape if type(size) is int]
     if len(numbers) < 4:
         raise NotCovered("a product whose sizes change")
-    if any(one.dtype is not left.dtype for one in (left, right)) or node.tensor.dtype is not left.dtype:
+    own = left.dtype is node.tensor.dtype or left.dtype is torch.int8 or bool(factors)
+    if right.dtype is not left.dtype or not own:
         raise NotCovered("a product of several dtypes")
     batch, rows, columns, inner = numbers
     aligned = all(_is_aligned(one.tensor) for one in node.input_nodes())
@@ -288,18 +296,22 @@ def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         z, m, n, k = index
-        operands = tuple(trace.e.cast(trace.read(*one), FLOAT) for one in ((left, (z, m, k)), (right, (z, k, n))))
-        return trace.e.mul(*operands) if sizes.is_row else trace.e.make("product", operands, FLOAT)
+        kind = sizes.dtype if sizes.dtype is torch.int8 and not sizes.is_row else sizes.sums
+        operands = tuple(trace.e.cast(trace.read(*one), kind) for one in ((left, (z, m, k)), (right, (z, k, n))))
+        return trace.e.mul(*operands) if sizes.is_row else trace.e.make("product", operands, sizes.sums)
 
     sums = low.tag(Product(sizes, shape, body), "sums")
     shown = low.reshape(sums, result or shape[:3])
     added = None if bias is None else low.expand(bias, shown.shape)
+    scales = [low.expand(one, shown.shape) for one in factors]
 
     def rounded(trace: Trace, index: IndexTuple) -> Expr:
         total = trace.read(shown, index)
+        for one in scales:
+            total = trace.e.mul(total, trace.read(one, index))
         return total if added is None else trace.e.add(total, trace.read(added, index))
 
-    return low.pointwise(shown.shape, left.dtype, rounded)
+    return low.pointwise(shown.shape, node.tensor.dtype, rounded)
 
 
 def _batched(low: Lowering, value: Value) -> Value:
@@ -346,6 +358,28 @@ def _product(name: str) -> Callable[[Callable[..., Value]], Callable[..., Value]
 def _mm(low: Lowering, node: Node, left: Value, right: Value) -> Value:
     inward = _is_inward(node.args[0].tensor, node.args[1].tensor)
     return _without_batch(low, _multiply(low, node, _batched(low, left), _batched(low, right), inward))
+
+
+@_product(INT8_PRODUCT)
+def _int8_mm(low: Lowering, node: Node, left: Value, right: Value) -> Value:
+    return _mm(low, node, left, right)
+
+
+@_product("_scaled_mm")
+def _scaled_mm(low: Lowering, node: Node, left: Value, right: Value, left_scale: Value, right_scale: Value,
+               bias: Value | None = None, scale: Value | None = None, dtype: Any = None, fast: bool = False) -> Value:
+    """A product of floats of 8 bits, with a factor for each of them, or one for each row and column."""
+    (rows, _), columns = left.shape, right.shape[1]
+    for one, shape in ((left_scale, (rows, 1)), (right_scale, (1, columns))):
+        if one.dtype is not FLOAT or one.shape not in ((), (1,), (1, 1), shape):
+            raise NotCovered("factors of blocks")
+    if scale is not None or node.tensor.dtype not in (FLOAT, torch.bfloat16, torch.float16):
+        raise NotCovered("a product whose result is scaled again")
+    if not fast and min(low.hint(rows), low.hint(columns)) >= _LEAST_SIDE:
+        raise NotCovered("tensor cores sum floats of 8 bits in fewer than 32 bits")
+    inward = _is_inward(node.args[0].tensor, node.args[1].tensor)
+    return _without_batch(low, _multiply(low, node, _batched(low, left), _batched(low, right), inward, bias,
+                                         factors=(left_scale, right_scale)))
 
 
 @_product("addmm")

@@ -129,13 +129,13 @@ class Reduction(Computed):
 
 
 class Product(Reduction):
-    """The sums of a matrix product, in float32: parallel over batch, rows and columns, reduced along the inner axis.
-    `sizes` is a `products.Sizes`."""
+    """The sums of a matrix product: parallel over batch, rows and columns, reduced along the inner axis. `sizes` is a
+    `products.Sizes`."""
 
     __slots__ = ("sizes",)
 
     def __init__(self, sizes: Any, source_shape: tuple[Dim, ...], body: Body) -> None:
-        super().__init__("sum", source_shape, frozenset({3}), torch.float32, body)
+        super().__init__("sum", source_shape, frozenset({3}), sizes.sums, body)
         self.sizes = sizes
 
 

@@ -13,6 +13,7 @@ from torch._dynamo import is_compiling
 from torch._higher_order_ops.out_dtype import out_dtype
 
 import jitpy
+from jitpy.ir.ops.matmul import INT8_PRODUCT, int8_mm
 from tests.triton import cuda_captures
 
 MM = torch.ops.aten.mm.default
@@ -70,20 +71,24 @@ def graphs_on_a_gpu(folder: Path) -> None:
     for rows, inner, columns in ((32, 64, 16), (1, 64, 16), (32, 60, 15)):
         graph = cuda_captures.capture(lambda a, b: out_dtype(MM, torch.int32, a, b), _bytes(rows, inner),
                                       _bytes(inner, columns))
-        sizes = [node.args[:2] for node in graph.nodes if node.op is not None and "_int_mm" in node.op.name]
-        (out,) = graph.outputs
-        found[f"{rows} {inner} {columns}"] = [[list(one.tensor.shape) for one in sizes[0]], list(out.tensor.shape)]
+        found[f"{rows} {inner} {columns}"] = [[node.op.name for node in graph.nodes], str(graph.outputs[0].spec.dtype),
+                                              list(graph.outputs[0].tensor.shape)]
     print(json.dumps(found))
 
 
 @pytest.mark.skipif(torch.cuda.is_available() or cuda_captures.compiler() is None, reason="a GPU is pretended")
-def test_kernel_of_a_gpu_with_sizes_that_it_takes(tmp_path: Path) -> None:
+def test_products_of_a_gpu_are_one_operator(tmp_path: Path) -> None:
     code = f"from pathlib import Path; from tests.quantised import test_integer_products as t; " \
            f"t.graphs_on_a_gpu(Path({str(tmp_path)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True, capture_output=True,
                           text=True)
     assert json.loads(done.stdout.splitlines()[-1]) == {
-        "32 64 16": [[[32, 64], [64, 16]], [32, 16]],
-        "1 64 16": [[[17, 64], [64, 16]], [1, 16]],
-        "32 60 15": [[[32, 64], [64, 16]], [32, 15]],
-    }
+        f"{rows} {inner} {columns}": [[INT8_PRODUCT], "torch.int32", [rows, columns]]
+        for rows, inner, columns in ((32, 64, 16), (1, 64, 16), (32, 60, 15))}
+
+
+@pytest.mark.parametrize("sizes", [(32, 64, 16), (1, 64, 16), (32, 60, 15)])
+def test_sizes_are_filled_up_for_the_library(sizes: tuple[int, int, int]) -> None:
+    rows, inner, columns = sizes
+    a, b = _bytes(rows, inner), _bytes(inner, columns)
+    assert torch.equal(int8_mm(a, b), a.int() @ b.int())

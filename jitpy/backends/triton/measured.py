@@ -113,6 +113,9 @@ def _times(part: Graph, device: torch.device) -> tuple[float, float]:
 def _made_up(spec: TensorSpec) -> torch.Tensor:
     """A tensor of random numbers, zeros where these may be positions."""
     made = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)  # type: ignore[arg-type]
+    if spec.dtype.itemsize == 1 and spec.dtype is not torch.bool:
+        made.view(torch.uint8).random_(0, 100)
+        return made
     return made.normal_() if spec.dtype.is_floating_point else made.zero_()
 
 

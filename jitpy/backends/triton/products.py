@@ -17,7 +17,7 @@ from ...schedule.loops import Kernel
 from ...schedule.products import SPLIT_TILES, ProductAxes, Sizes, axes_of
 from ...schedule.values import Product
 from .emitter import Emitter, KernelText, Program, stem_of
-from .printer import TYPES
+from .printer import TYPES, rounded
 from .tiles import Launch, Tile, power_of_two
 
 #: Rows of tiles that neighbouring programs share: what they read of both operands stays in the cache.
@@ -104,14 +104,14 @@ class _Emitter(Emitter):
         count = len(kernel.reductions)
         first = kernel.reductions[0].value
         assert isinstance(first, Product)
-        self.dtype, self.split = first.sizes.dtype, first.sizes.is_split
+        self.dtype, self.sums, self.split = first.sizes.dtype, first.dtype, first.sizes.is_split
         high, wide = (kernel.hint(prod(tuple(axis.size for axis in found))) for found in (axes.rows, axes.columns))
         #: whether the right operand has the rows of tiles: the longer side, where the product was turned
         self.turned = high == first.sizes.columns and wide == first.sizes.rows and high < wide
         if self.turned:
             axes = ProductAxes(axes.batch, axes.columns, axes.rows, axes.inner)
         inner = prod(tuple(axis.size for axis in axes.inner))
-        depth = max(16, min(blocks.inner, power_of_two(kernel.hint(inner))))
+        depth = max(16 if self.dtype.itemsize > 1 else 32, min(blocks.inner, power_of_two(kernel.hint(inner))))
         while depth > 32 and kernel.hint(inner) % depth:
             depth //= 2  # whole steps need no mask
         self.x, self.y = Tile("x", axes.rows, blocks.rows), Tile("y", axes.columns, blocks.columns // count)
@@ -144,7 +144,7 @@ class _Emitter(Emitter):
     def _walk(self, shape: str, sums: list[str]) -> None:
         """Compute the sums."""
         for name in sums:
-            self.add(f"{name} = tl.full({shape}, 0.0, tl.float32)")
+            self.add(f"{name} = tl.full({shape}, 0, {TYPES[self.sums]})")
         if self.r.count == 1:
             self._step(sums, "0")
         else:
@@ -200,9 +200,9 @@ class _Emitter(Emitter):
         if self.split:
             self._add_split(sums, *sides)
             return
-        exact = ', input_precision="ieee"' if self.dtype is torch.float32 else ""
+        options = {torch.float32: ', input_precision="ieee"', torch.int8: ", out_dtype=tl.int32"}.get(self.dtype, "")
         for name, left, right in zip(sums, *sides, strict=True):
-            self.add(f"{name} = tl.dot({left}, {right}, {name}{exact})")
+            self.add(f"{name} = tl.dot({left}, {right}, {name}{options})")
 
     def _add_split(self, sums: list[str], lefts: list[str], rights: list[str]) -> None:
         """Add the products of tiles in float32, each the sum of three tiles in bfloat16. The tensor cores cut what does
@@ -229,8 +229,9 @@ class _Emitter(Emitter):
         if expr.op == "round_to" and expr.attr is self.dtype:
             expr = expr.args[0]
         self.emit([expr])
-        text = f"{self.printer.tensor(expr)}.to({TYPES[self.dtype]})"
-        self.add(f"{name} = tl.where({inner.name}_in, {text}, 0.0)" if inner.masked else f"{name} = {text}")
+        text = self.printer.tensor(expr)
+        text = f"tl.where({inner.name}_in, {text}, 0)" if inner.masked else text
+        self.add(f"{name} = {text if expr.dtype is self.dtype else rounded(text, self.dtype)}")
         return name
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_spec, prod
@@ -137,6 +138,28 @@ def _outer_parts(b: Any, x: Any, y: Any) -> Any:
     return b.call("aten.mul.Tensor", b.call("aten.unsqueeze.default", x, 1), y)
 
 
+#: Rows that `_int_mm` takes on a GPU, at least; its other sizes are multiples of 8.
+_ROWS = 17
+INT8_PRODUCT = "ir.int8_mm"
+
+
+def _int8_mm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
+    return _mm(env, a, b).with_(dtype=torch.int32)
+
+
+def int8_mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The sums in int32 on a GPU. Sizes that the library refuses are filled up with zeros."""
+    (rows, inner), columns = a.shape, b.shape[1]
+    more, wider = -inner % 8 or 8 * (not inner), -columns % 8 or 8 * (not columns)
+    if more or rows < _ROWS:
+        a = F.pad(a, (0, more, 0, max(_ROWS - rows, 0)))
+    if more or wider:
+        b = F.pad(b, (0, wider, 0, more))
+    return torch._int_mm(a.contiguous(), b)[:rows, :columns].contiguous()
+
+
+define(INT8_PRODUCT, target=int8_mm, infer=_int8_mm, aliasing=lambda *args, **kwargs: "copy", differentiable=False,
+       is_row_major=True)
 define("aten.mm.default", kind="matmul", infer=_mm)
 define("aten.bmm.default", kind="matmul", infer=_bmm)
 define("aten.addmm.default", kind="matmul", infer=_addmm)
@@ -150,3 +173,4 @@ define("aten.outer.default", infer=_outer, decompose=_outer_parts)
 for _name in ("mm", "bmm", "addmm", "baddbmm"):
     declare(_name, out_call=getattr(torch.ops.aten, _name).out, is_row_major=True)
 declare("linear.default", is_row_major=True)
+declare("_scaled_mm.default", is_row_major=True, takes_float8=True)

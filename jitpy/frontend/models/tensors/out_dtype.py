@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch._higher_order_ops.out_dtype import ALLOWABLE_OPS, out_dtype, out_dtype_fallback
 
+from ....ir.ops.matmul import INT8_PRODUCT
 from ...breaks import GraphBreak
 from ...interpreter.callees import Args, Kwargs, builtin
 from ...values import Interpreter, Value
 
 _PRODUCT = torch.ops.aten.mm.default
-#: rows that `_int_mm` takes on a GPU, at least; its other sizes are multiples of 8
-_ROWS = 17
 
 
 @builtin(out_dtype)
@@ -28,8 +26,9 @@ def _out_dtype(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         a, b = (value.tensor for value in args[2:])
         if a is not None and b is not None and a.spec.dtype is b.spec.dtype is torch.int8 and \
                 a.spec.device.type == b.spec.device.type == "cuda":
-            body = _on_gpu
-        elif all(_holds_bytes(interp, value) for value in args[2:]):
+            node = interp.builder.emit(INT8_PRODUCT, tuple(interp.builder.node(value.traced) for value in args[2:]))
+            return interp.from_payload(interp.builder.results(node, node.spec))
+        if all(_holds_bytes(interp, value) for value in args[2:]):
             body = _of_cast_bytes
     return interp.call(interp.context.const_object(body), args, kwargs)
 
@@ -40,16 +39,6 @@ def _holds_bytes(interp: Interpreter, value: Value) -> bool:
         return False
     node = interp.builder.node(value.traced)
     return node.op is not None and node.op.is_copy and node.args[0].tensor.dtype is torch.int8
-
-
-def _on_gpu(op: Any, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Sizes that the kernel refuses are filled up with zeros."""
-    (rows, inner), columns = a.shape, b.shape[1]
-    if rows < _ROWS or inner % 8 or columns % 8 or not inner or not columns:
-        more = -inner % 8 or 8 * (not inner), -columns % 8 or 8 * (not columns)
-        a = F.pad(a, (0, more[0], 0, max(_ROWS - rows, 0)))
-        b = F.pad(b, (0, more[1], 0, more[0]))
-    return torch._int_mm(a.contiguous(), b)[:rows, :columns]
 
 
 def _of_cast_bytes(op: Any, dtype: torch.dtype, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
