@@ -14,7 +14,6 @@ from jitpy.frontend.capture.graph_builder import (
     TracedGraphBuilder,
     TracedScalar,
     TracedTensor,
-    UserError,
 )
 from jitpy.frontend.guards.guard_set import GuardSet
 from jitpy.frontend.guards.source import LocalSource
@@ -106,10 +105,7 @@ def to_proxy(builder: TracedGraphBuilder, value: Any) -> Any:
 
 def call(builder: TracedGraphBuilder, fn: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunction():
-        try:
-            return to_proxy(builder, builder.call(fn, to_payload(args), to_payload(kwargs)))
-        except UserError as error:
-            raise error.exception from None
+        return to_proxy(builder, builder.call(fn, to_payload(args), to_payload(kwargs)))
 
 
 class Calls(TorchFunctionMode):

@@ -17,7 +17,6 @@ from ...ir.algebra import sympy
 from .fake_tensors import (
     Constant,
     FakeTensor,
-    NonLeaf,
     SizesByData,
     Tape,
     Template,
@@ -26,8 +25,6 @@ from .fake_tensors import (
     tensors_of,
     torch_number,
 )
-from .inputs import shows_leaf
-from .overlap import may_overlap
 from .schemas import is_user_op
 from .traced import (
     DECLINED,
@@ -36,7 +33,6 @@ from .traced import (
     TracedScalar,
     TracedTensor,
     Uncapturable,
-    UserError,
     tensors_in,
 )
 
@@ -132,7 +128,7 @@ def _make_template(
     mark = builder.sizes.checkpoint()
     try:
         return _run_on_fakes(builder, fn, args, kwargs, tensors, builder.sizes)
-    except (Uncapturable, UserError) as error:
+    except Uncapturable as error:
         if builder.sizes.unbacked_in_all(tuple(t.spec for t in tensors)):
             raise
         # Not every function takes symbolic sizes: try with the sizes of this call, which become guards.
@@ -211,7 +207,7 @@ def _run_on_fakes(
     except (Uncapturable, SizesByData, SizeUnknown):
         raise
     except Exception as error:
-        raise _translate(builder, error, fn, args, kwargs) from error
+        raise _refusal(builder, error, fn, args, kwargs) from error
 
 
 def run_alike(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], tensors: list[TracedTensor]) -> Any:
@@ -255,102 +251,44 @@ def _raises(run_with: Callable[[Tape], Any], tape: Tape) -> bool:
     return False
 
 
-def _translate(builder: GraphBuilder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Exception:
-    """Eager's own error where runs on zeros and on ones fail alike; otherwise the graph breaks, and eager raises
-    (or not: what is wrong with zeros as lengths says nothing about others)."""
-    name = getattr(fn, "__name__", str(fn))
-    # the kernel of an operator of the program's may have effects: it only runs where the program runs it
-    other = None if is_user_op(fn) else _error_on(0, builder, fn, args, kwargs)
-    if type(other) is type(error) and not may_overlap(builder, tensors_in((args, kwargs))):
-        again = _error_on(1, builder, fn, args, kwargs)
-        if type(again) is type(other) and str(again) == str(other):
-            other.__traceback__ = None
-            return UserError(other)
-    reason = "exception" if other is not None else "unsupported_op"
-    text = str(error).partition("\n")[0]
+def _refusal(builder: GraphBuilder, error: Exception, fn: Any, args: Any, kwargs: Any) -> Uncapturable:
+    """The break for an error on fake tensors. Eager raises its own, or not."""
+    name, text = getattr(fn, "__name__", str(fn)), str(error).partition("\n")[0]
     if "its data is not allocated yet" in text:  # the fake tensors' data
         return Uncapturable("unsupported_op", f"{name} reads the values of its arguments on the host")
-    return Uncapturable(reason, f"{name}: {type(error).__name__}: {text}")
+    # the kernel of an operator of the program's may have effects: it only runs where the program runs it
+    is_raised = not is_user_op(fn) and _raises_on_zeros(builder, fn, args, kwargs)
+    return Uncapturable("exception" if is_raised else "unsupported_op", f"{name}: {type(error).__name__}: {text}")
 
 
-#: Bytes of fakes that are materialised to find eager's own error.
+#: Bytes of fakes that are materialised to find out whether eager raises.
 _ZEROS_LIMIT = 1 << 26
 
 
-def _error_on(number: int, builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> Exception | None:
-    """Eager's error for tensors of these sizes that are full of a number, if it raises one."""
-    size = 0
-    made: dict[int, torch.Tensor] = {}
+def _raises_on_zeros(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> bool:
+    """Whether eager raises for tensors of these sizes that are full of zeros."""
+    sizes, made = builder.sizes, {}
+    for tensor in tensors_in((args, kwargs)):
+        spec = tensor.spec.with_(shape=sizes.hints(tensor.shape), stride=sizes.hints(tensor.spec.stride), offset=0,
+                                 requires_grad=False)
+        if spec.device.type != "cpu" or fake_tensor(spec, META).untyped_storage().nbytes() > _ZEROS_LIMIT:
+            return False
+        made[id(tensor)] = filled(spec, 0).requires_grad_(tensor.spec.requires_grad)
 
     def convert(value: Any) -> Any:
-        nonlocal size
-        kind = type(value)
-        if kind is TracedTensor:
-            if id(value) not in made:
-                spec, sizes = value.spec, builder.sizes
-                plain_spec = spec.with_(shape=sizes.hints(spec.shape), stride=sizes.hints(spec.stride), offset=0,
-                                        requires_grad=False)
-                size += fake_tensor(plain_spec, META).untyped_storage().nbytes()
-                if size > _ZEROS_LIMIT or spec.device.type != "cpu":
-                    raise MemoryError
-                tensor = filled(plain_spec, number)
-                # errors tell views from others, leaves from what has a history, and views of either
-                history = spec.requires_grad and builder.speculation.has_history(value)
-                with torch.enable_grad():
-                    if history and _shows_leaf(builder, value):
-                        tensor.requires_grad_()
-                    elif history:
-                        NonLeaf.mark(tensor)
-                    how = _view_kind(builder, value)
-                    if how is not None:
-                        tensor = tensor.view_as(tensor)
-                        torch._C._autograd._set_creation_meta(tensor, how)  # type: ignore[attr-defined]
-                made[id(value)] = tensor if history else tensor.requires_grad_(spec.requires_grad)
+        if type(value) is TracedTensor:
             return made[id(value)]
-        if isinstance(value, sympy.Basic):
-            return builder.sizes.hint(value)
-        return _rebuilt(value, convert)
+        return sizes.hint(value) if isinstance(value, sympy.Basic) else _rebuilt(value, convert)
 
     state = torch.get_rng_state()
     try:
         with builder.state.active():
             fn(*convert(args), **convert(kwargs))
-    except MemoryError:
-        return None
-    except Exception as error:
-        return error
+    except Exception:
+        return True
     finally:
         torch.set_rng_state(state)
-    return None
-
-
-def _view_kind(builder: GraphBuilder, value: TracedTensor) -> Any:
-    """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
-    autograd: Any = torch._C._autograd
-    if value.storage.leaf is value or value.stands_for is not None:
-        return None
-    begun = builder.speculation.leaves.get(value.storage.base)
-    chain = value.chain if begun is None else (*begun.chain, *value.chain)
-    if any(step.multi for step in chain):
-        return autograd.CreationMeta.MULTI_OUTPUT_NODE
-    if any(not step.grad_enabled and step.op.target is not _aten.detach.default for step in chain):
-        return autograd.CreationMeta.NO_GRAD_MODE
-    index = value.storage.input
-    real = None if index is None else builder.inputs[index].value
-    if real is not None and real._base is not None:
-        return autograd._get_creation_meta(real)
-    return autograd.CreationMeta.DEFAULT if chain else None
-
-
-def _shows_leaf(builder: GraphBuilder, value: TracedTensor) -> bool:
-    """Whether it is a view of a leaf."""
-    index = value.storage.input
-    if value.chain and value.storage.base in builder.speculation.leaves:
-        return True
-    if index is None:
-        return False
-    entry = builder.inputs[index]
-    return shows_leaf(entry.value) or bool(value.chain) and entry.payload.is_leaf and entry.value.requires_grad
+    return False
 
 
 def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:

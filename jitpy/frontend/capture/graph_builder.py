@@ -29,7 +29,6 @@ from jitpy.ir import (
 from jitpy.ir import ops as table
 from jitpy.ir.ops.oracle import QUANTISED
 from jitpy.ir.ops.views import PARTS, with_first_position
-from jitpy.ir.trees import tree_leaves
 
 from ...ir.algebra import sympy
 from ..guards.guard_set import GuardSet
@@ -43,7 +42,6 @@ from .history import History
 from .inference_blocks import InferenceBlocks
 from .inputs import (
     ask_leaf,
-    guard_history,
     is_unrecorded,
     make_tensor_input,
 )
@@ -69,7 +67,6 @@ from .traced import (
     TracedScalar,
     TracedTensor,
     Uncapturable,
-    UserError,
     ViewStep,
 )
 
@@ -83,7 +80,6 @@ __all__ = [
     "TracedScalar",
     "TracedTensor",
     "Uncapturable",
-    "UserError",
     "is_torch_callable",
 ]
 
@@ -369,7 +365,7 @@ class TracedGraphBuilder:
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], loc: Loc | None = None) -> Any:
         """Record a call of a torch function on payloads; returns its payload.
 
-        Raises Uncapturable where it cannot be part of the graph, UserError where eager would raise.
+        Raises Uncapturable where it cannot be part of the graph.
         """
         self.loc = loc
         mark = self.checkpoint()
@@ -378,31 +374,12 @@ class TracedGraphBuilder:
         except Uncapturable:
             self.rollback(mark)
             raise
-        except UserError:
-            facts = self.guards.guards[mark[3] :]
-            self.rollback(mark)
-            for guard in facts:  # the error is for inputs of which these hold
-                self.guards.add(guard.source, guard.kind, guard.arg, guard.why)
-            self._specialize((args, kwargs), f"{getattr(fn, '__name__', fn)} raises")
-            raise
         except NotCovered as error:
             self.rollback(mark)
             raise Uncapturable("unsupported_op", str(error)) from error
         except SizeUnknown as error:
             self.rollback(mark)
             raise Uncapturable("dynamic_shape", str(error)) from error
-
-    def _specialize(self, payload: Any, why: str) -> None:
-        """Fix every size in what a call was given, and which tensors are leaves: it raises for these, and who knows for
-        which others."""
-        for leaf in tree_leaves(payload):
-            if isinstance(leaf, TracedTensor):
-                entry = None if leaf.storage.input is None else self.inputs[leaf.storage.input]
-                if entry is not None and entry.value.requires_grad:
-                    guard_history(self, entry, why)
-                self._specialize((leaf.spec.shape, leaf.spec.stride, leaf.spec.offset), why)
-            elif isinstance(leaf, sympy.Basic):
-                self.sizes.specialize(leaf, why)
 
     def attribute(self, tensor: TracedTensor, name: str) -> Any:
         """The payload of `tensor.<name>` for attributes that are no methods."""

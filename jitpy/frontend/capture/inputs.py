@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ from ..guards.guard_set import TensorGuard
 from ..guards.source import Source, short_name
 from .array_inputs import is_array_source
 from .quantised_calls import is_per_tensor
-from .traced import GraphBuilder, GraphInput, Storage, TracedTensor, Uncapturable, UserError
+from .traced import GraphBuilder, GraphInput, Storage, TracedTensor, Uncapturable
 
 #: Tensor classes that behave as plain tensors.
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -260,40 +258,6 @@ def is_no_leaf(tensor: torch.Tensor) -> bool:
     return not tensor.is_leaf
 
 
-def shows_leaf(tensor: torch.Tensor) -> bool:
-    """Guard: the tensor is a view of a leaf that requires grad."""
-    base = tensor._base
-    return base is not None and base.requires_grad and base.is_leaf
-
-
-def shows_no_leaf(tensor: torch.Tensor) -> bool:
-    """Guard: the tensor is no view of a leaf that requires grad."""
-    return not shows_leaf(tensor)
-
-
-def view_kind(tensor: torch.Tensor) -> Any:
-    """How autograd has a view written to (a `CreationMeta`); None: it is no view."""
-    return None if tensor._base is None else _creation_meta(tensor)
-
-
-@functools.cache
-def has_view_kind(kind: Any) -> Callable[[torch.Tensor], bool]:
-    """Guard: `view_kind` is this."""
-    def has_kind(tensor: torch.Tensor) -> bool:
-        return bool(view_kind(tensor) == kind)
-
-    return has_kind
-
-
-def guard_history(builder: GraphBuilder, entry: GraphInput, why: str) -> None:
-    """Guard whether a tensor from outside that requires grad is a leaf, a view of one, and which kind of view."""
-    tensor: torch.Tensor = entry.value
-    if not entry.payload.storage.unrecorded:  # of which that is guarded
-        builder.guards.add(entry.source, "python", is_leaf if tensor.is_leaf else is_no_leaf, why)
-    builder.guards.add(entry.source, "python", shows_leaf if shows_leaf(tensor) else shows_no_leaf, why)
-    builder.guards.add(entry.source, "python", has_view_kind(view_kind(tensor)), why)
-
-
 def views_require_grad(tensor: torch.Tensor) -> bool:
     """Guard: a view of the tensor that is made under no_grad requires grad, as the base of both does."""
     base = tensor._base
@@ -306,13 +270,13 @@ def views_require_none(tensor: torch.Tensor) -> bool:
 
 
 def check_write_under_grad(builder: GraphBuilder, entry: GraphInput, target: TracedTensor) -> None:
-    """An in-place operation on an input or a view of it, recorded by autograd. Raises UserError where eager would."""
+    """An in-place operation on an input or a view of it, recorded by autograd. Raises Uncapturable where eager
+    refuses it."""
     real: torch.Tensor = entry.value
     if any(step.multi for step in target.chain) or real._base is not None and _creation_meta(real) != _PLAIN_VIEW:
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
     if real.requires_grad and entry.payload.is_leaf:
-        what = "a view of a leaf" if target.chain or real._base is not None else "a leaf"
-        raise UserError(RuntimeError(f"{what} Variable that requires grad is being used in an in-place operation."))
+        raise Uncapturable("exception", "an in-place operation on a leaf that requires grad")
     if not takes_writes(real):
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
     builder.guards.add(entry.source, "python", takes_writes, "an in-place operation")

@@ -10,7 +10,7 @@ from jitpy.ir import Dim, Node, SizeEnv, TensorSpec, contiguous_stride
 from jitpy.ir.ops.functional import check_write
 
 from . import aliasing
-from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, UserError
+from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ def conform(builder: GraphBuilder, value: Node, target: TracedTensor, spec: Tens
         try:
             check_write(spec.dtype, have.dtype)
         except RuntimeError as error:
-            raise UserError(error) from None
+            raise Uncapturable("exception", str(error)) from None
     if have.device != spec.device:
         raise Uncapturable("unsupported_op", "a write across devices")
     if have.dtype == spec.dtype and (target.chain or stays(have, spec, target.storage)):

@@ -6,7 +6,6 @@ where an operand is the written tensor itself, element by element, or lies apart
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from jitpy.ir import TensorSpec
@@ -39,15 +38,6 @@ def check_operands(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, .
             in_place = elementwise and other == place and _same_elements(operand.spec, target.spec)
             if not in_place and (operand is target or not apart(operand, target)):  # eager refuses itself, empty too
                 raise Uncapturable("unsupported_op", "a write to memory that another operand overlaps")
-
-
-def may_overlap(builder: GraphBuilder, tensors: Iterable[TracedTensor]) -> bool:
-    """Whether some of these tensors may share memory, which eager refuses before it looks at sizes."""
-    memories = []
-    for tensor in {id(tensor): tensor for tensor in tensors}.values():
-        index = tensor.storage.input
-        memories.append(tensor.storage if index is None else builder.memory_of(index))
-    return len(set(memories)) < len(memories)
 
 
 def _same_elements(a: TensorSpec, b: TensorSpec) -> bool:

@@ -20,7 +20,7 @@ from ...runtime.tensor_facts import asks_classes
 from ..guards.guard_set import GuardSet, TorchStateGuard
 from ..guards.source import constant
 from .default_devices import DeviceContexts, FunctionModes, apply_contexts, function_modes
-from .traced import Uncapturable, UserError
+from .traced import Uncapturable
 
 _NAMES = (
     "grad_enabled", "inference_mode", "default_dtype", "deterministic", "default_device", "device_contexts",
@@ -423,7 +423,7 @@ def _set_default_device(builder: Any, args: Any, kwargs: Any) -> None:
     try:
         builder.state.set("default_device", None if device is None else torch.device(device))
     except RuntimeError as error:
-        raise UserError(error) from None
+        raise Uncapturable("exception", str(error)) from None
 
 
 @_handles(torch.device.__enter__)

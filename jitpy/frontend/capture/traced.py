@@ -39,14 +39,6 @@ class Uncapturable(Signal):
         self.detail = detail
 
 
-class UserError(Exception):
-    """Eager would raise `exception` at this call."""
-
-    def __init__(self, exception: BaseException) -> None:
-        super().__init__(f"{type(exception).__name__}: {exception}")
-        self.exception = exception
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Several views made at once by `op(base, *args, **kwargs)`, of which one is number `index`."""
@@ -143,7 +135,7 @@ class GraphBuilder(Protocol):
 
     It stands beside `TracedTensor`, as each names the other. Payloads are traced tensors and numbers, sizes, and plain
     Python values and containers of these. `call` and `record` raise `Uncapturable` for what a graph cannot hold, and
-    `UserError` where eager raises.
+    where eager raises.
     """
 
     sizes: Any

@@ -23,12 +23,12 @@ from .final_graph import no_view
 from .inputs import check_write_under_grad, related_views, sharing_arrays
 from .number_checks import check_converted, check_written
 from .schemas import SchemaFacts
-from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, UserError, tensors_in
+from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, tensors_in
 from .views import NOT_OUTSIDE
 
 _aten = torch.ops.aten
 
-_LEAF_WRITTEN = "a leaf Variable that requires grad is being used in an in-place operation."
+_LEAF_WRITTEN = "an in-place operation on a leaf that requires grad"
 
 
 def record_write(
@@ -125,7 +125,7 @@ def check_late(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...],
     for name in facts.mutated:
         for target in tensors_in(facts.argument(name, args, kwargs)):
             if target.is_late:
-                raise UserError(RuntimeError(_LEAF_WRITTEN))
+                raise Uncapturable("exception", _LEAF_WRITTEN)
             if target.unasked and history_is_late(builder.inputs[target.storage.input].value):
                 raise Uncapturable("input_mutation", "a view older than the history of its base is written to")
 
@@ -232,7 +232,7 @@ def check_write(builder: GraphBuilder, target: TracedTensor, value: Node, is_out
         raise Uncapturable("unsupported_op", "a write to a tensor whose .data was assigned")
     base = storage.base.tensor
     if storage.leaf is target and spec.requires_grad and grad:
-        raise UserError(RuntimeError(_LEAF_WRITTEN))
+        raise Uncapturable("exception", _LEAF_WRITTEN)
     if base.requires_grad and (not grad or target.is_detached):
         # An input's copy-back is made with grad mode or without: not one after the other.
         if storage.input is None or any(
@@ -252,7 +252,7 @@ def check_write(builder: GraphBuilder, target: TracedTensor, value: Node, is_out
         if storage.input is not None:
             check_write_under_grad(builder, builder.inputs[storage.input], target)
         elif target.is_leaf and spec.requires_grad:
-            raise UserError(RuntimeError(_LEAF_WRITTEN))
+            raise Uncapturable("exception", _LEAF_WRITTEN)
         if is_out:
             raise Uncapturable("unsupported_op", "out= with tensors that require grad")
         if storage.lost_grad:

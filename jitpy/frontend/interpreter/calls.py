@@ -24,7 +24,6 @@ from ..capture.graph_builder import (
     TracedScalar,
     TracedTensor,
     Uncapturable,
-    UserError,
 )
 from ..capture.graph_effects import may_handle
 from ..capture.known_numbers import pinned_arguments
@@ -136,16 +135,13 @@ _CAPTURE_CHECK = torch.optim.Optimizer._accelerator_graph_capture_health_check._
 
 @contextlib.contextmanager
 def recording(interp: Interpreter, what: str) -> Iterator[None]:
-    """Turn the graph builder's refusals into graph breaks, and its user errors into exceptions of the traced
-    program."""
+    """Turn the graph builder's refusals into graph breaks."""
     if interp.builder.state.is_foreign:
         raise GraphBreak("torch_mode", what, tail=True)
     try:
         yield
     except Uncapturable as error:
         raise GraphBreak(error.reason_id, f"{what}: {error.detail}") from None
-    except UserError as error:
-        raise interp.raise_real(error.exception) from None
 
 
 def record(interp: Interpreter, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ....ir.algebra import sympy
-from ..traced import DECLINED, GraphBuilder, TracedScalar, TracedTensor, Uncapturable, UserError
+from ..traced import DECLINED, GraphBuilder, TracedScalar, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 _Tensor = torch.Tensor
@@ -91,8 +91,8 @@ def _operator_method(operation: Operation) -> Operation:
         mark = builder.checkpoint()
         try:
             return operation(builder, self, other)
-        except UserError as error:
-            if not isinstance(error.exception, TypeError):
+        except Uncapturable as error:
+            if not isinstance(error.__cause__, TypeError):
                 raise
             builder.rollback(mark)
             return NotImplemented

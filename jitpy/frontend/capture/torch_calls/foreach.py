@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError, tensors_in
+from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, tensors_in
 
 _aten = torch.ops.aten
 _PREFIX = "_foreach_"
@@ -52,16 +52,11 @@ def run(builder: GraphBuilder, name: str, args: tuple[Any, ...], kwargs: dict[st
     keywords = {_keyword(stem, key): value for key, value in kwargs.items() if key not in _DROPPED}
     if isinstance(keywords.get("value"), TracedTensor):
         return DECLINED  # numbers in a tensor
-    try:
-        results = [
-            builder.call(single, tuple(_element(a, k) for a in args), {n: _element(a, k) for n, a in keywords.items()},
-                          builder.loc)
-            for k in range(count)
-        ]
-    except UserError as error:
-        if stem == name:
-            raise
-        raise Uncapturable("exception", f"_foreach_{name} may write a part of its list, then: {error}") from error
+    results = [
+        builder.call(single, tuple(_element(a, k) for a in args), {n: _element(a, k) for n, a in keywords.items()},
+                      builder.loc)
+        for k in range(count)
+    ]
     return None if stem != name else tuple(results)
 
 

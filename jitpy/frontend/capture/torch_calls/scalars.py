@@ -16,7 +16,7 @@ from jitpy.ir.ops.oracle import SAMPLES
 from ....ir.algebra import sympy
 from ..known_numbers import known_result, pinned_arguments, real_power
 from ..known_tensors import known_number
-from ..traced import GraphBuilder, TracedScalar, TracedTensor, Uncapturable, UserError
+from ..traced import GraphBuilder, TracedScalar, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 _Base = torch._C.TensorBase
@@ -63,7 +63,7 @@ def record_scalar_op(builder: GraphBuilder, function: Callable[..., Any], args: 
     try:
         return function(*numbers)
     except Exception as error:
-        raise UserError(error) from None
+        raise Uncapturable("exception", f"{name}: {error}") from error
 
 
 def _is_known(arg: Any) -> bool:
@@ -138,9 +138,7 @@ def kind_of(dtype: torch.dtype) -> type:
 def item(builder: GraphBuilder, self: TracedTensor) -> Any:
     """`self.item()`: a number that the graph computes, or one that is known already."""
     if not builder.sizes.equal(self.spec.numel, 1, "item()"):
-        raise UserError(
-            RuntimeError(f"a Tensor with {builder.sizes.hint(self.spec.numel)} elements cannot be converted to Scalar")
-        )
+        raise Uncapturable("exception", f"item() of {builder.sizes.hint(self.spec.numel)} elements")
     node = builder.node(self)
     known = known_number(builder.sizes, node)
     if known is not None:
@@ -157,13 +155,13 @@ def item(builder: GraphBuilder, self: TracedTensor) -> Any:
 def _number(kind: type) -> Callable[..., Any]:
     def handler(builder: GraphBuilder, self: TracedTensor) -> Any:
         if not builder.sizes.equal(self.spec.numel, 1, f"{kind.__name__}()"):
-            raise UserError(ValueError("only one element tensors can be converted to Python scalars"))
+            raise Uncapturable("exception", f"{kind.__name__}() of a tensor of several elements")
         found = item(builder, self)
         if type(found) in SAMPLES:
             try:
                 return kind(found)
             except (TypeError, ValueError, OverflowError) as error:
-                raise UserError(error) from None
+                raise Uncapturable("exception", f"{kind.__name__}(): {error}") from None
         is_kind = kind is (found.kind if type(found) is TracedScalar else int)
         return found if is_kind else record_scalar_op(builder, kind, (found,))
 
@@ -171,17 +169,13 @@ def _number(kind: type) -> Callable[..., Any]:
 
 
 def _truth(builder: GraphBuilder, self: TracedTensor) -> Any:
-    count = self.spec.numel
-    if not builder.sizes.equal(count, 1, "bool()"):
-        what = "no values" if builder.sizes.equal(count, 0, "bool()") else "more than one value"
-        raise UserError(RuntimeError(f"Boolean value of Tensor with {what} is ambiguous"))
     return _number(bool)(builder, self)
 
 
 def _as_index(builder: GraphBuilder, self: TracedTensor) -> Any:
     dtype = self.dtype
     if dtype.is_floating_point or dtype.is_complex or not builder.sizes.equal(self.spec.numel, 1, "an index"):
-        raise UserError(TypeError("only integer tensors of a single element can be converted to an index"))
+        raise Uncapturable("exception", "an index that is no integer tensor of a single element")
     return _number(int)(builder, self)
 
 

@@ -17,7 +17,7 @@ from ...guards.source import attr
 from .. import derived_calls
 from ..composites import LOWERINGS
 from ..inputs import is_leaf, is_no_leaf, views_require_grad, views_require_none
-from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError
+from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable
 
 _aten = torch.ops.aten
 
@@ -199,11 +199,7 @@ def _axis(tensor: TracedTensor, dim: Any) -> int:
         raise Uncapturable("unsupported_call", "a dimension that is no plain int")
     low = max(rank, 1)
     if not -low <= dim < low or rank == 0:
-        raise UserError(
-            IndexError("Dimension specified as 0 but tensor has no dimensions")
-            if rank == 0
-            else IndexError(f"Dimension out of range (expected to be in range of [{-low}, {low - 1}], but got {dim})")
-        )
+        raise Uncapturable("exception", f"dimension {dim} of a tensor with {rank}")
     return dim % rank
 
 
@@ -239,7 +235,7 @@ def _numel(builder: GraphBuilder, input: TracedTensor | None = None, self: Trace
 
 def _length(builder: GraphBuilder, self: TracedTensor) -> Any:
     if not self.ndim:
-        raise UserError(TypeError("len() of a 0-d tensor"))
+        raise Uncapturable("exception", "len() of a 0-d tensor")
     return self.shape[0]
 
 

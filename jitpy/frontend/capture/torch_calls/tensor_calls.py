@@ -20,7 +20,7 @@ from .. import derived_calls, fast_calls, quantised_calls
 from ..computed_sizes import as_sizes, has_computed_int
 from ..default_devices import with_default_device
 from ..torch_state import torch_state_functions
-from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable, UserError
+from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable
 from . import attention_calls, foreach, generator_state  # noqa: F401  (registers functions of the state)
 from .batch_norm_modules import batch_norm
 from .checked_values import checked_functions
@@ -199,7 +199,7 @@ def _shortcut(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dic
         return shortcut(builder, *args, **kwargs)
     except NotCovered:
         return DECLINED
-    except (Uncapturable, UserError, AssertionError):
+    except (Uncapturable, AssertionError):
         raise
     except Exception:
         return DECLINED  # the derived path raises eager's error, if it is one

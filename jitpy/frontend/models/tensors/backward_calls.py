@@ -22,10 +22,9 @@ from jitpy.ir.spec import contiguous_stride
 
 from ....runtime.autograd_node import accumulation_has_hooks
 from ...breaks import GraphBreak
-from ...capture.history import TWICE
 from ...capture.inputs import is_leaf
 from ...capture.layouts import copy_into, dense_order, same_layout
-from ...capture.traced import GraphBuilder, GraphInput, TracedTensor, Uncapturable, UserError
+from ...capture.traced import GraphBuilder, GraphInput, TracedTensor, Uncapturable
 from ...interpreter.callees import builtin
 from ...polyfills.autograd import batched_gradients
 from ...values import TensorValue, TupleValue, Value, const
@@ -166,7 +165,7 @@ def _recorded(interp: Interpreter, what: str) -> Iterator[None]:
     with interp.recording(what):
         try:
             yield
-        except (Uncapturable, UserError, GraphBreak):
+        except (Uncapturable, GraphBreak):
             builder.rollback(mark)
             raise
 
@@ -341,7 +340,7 @@ def _run_grad(builder: GraphBuilder, outputs: list[TracedTensor], cotangents: li
         if tensor.hides_history:
             raise Uncapturable("autograd", "a pass to a view that was made under no_grad")
         if not tensor.spec.requires_grad:
-            raise UserError(RuntimeError("One of the differentiated Tensors does not require grad"))
+            raise Uncapturable("exception", "the gradient of a tensor that does not require grad")
     for entry in builder.inputs:
         if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad:
             _guard_hooks(builder, entry)
@@ -353,7 +352,7 @@ def _run_grad(builder: GraphBuilder, outputs: list[TracedTensor], cotangents: li
     taken = set(builder.graph.all_nodes())
     found: list[TracedTensor | None] = []
     grads = gradients(builder, outputs, cotangents, wrt, retain, create_graph, taken)
-    for position, (tensor, grad) in enumerate(zip(inputs, grads, strict=True)):
+    for tensor, grad in zip(inputs, grads, strict=True):
         if grad is not None:
             memory = memory_of(builder, grad)
             if memory is None or memory in taken:
@@ -375,19 +374,8 @@ def _run_grad(builder: GraphBuilder, outputs: list[TracedTensor], cotangents: li
         elif unused_allowed:
             found.append(None)
         else:
-            raise UserError(_unused(position))
+            raise Uncapturable("exception", "the gradient of a tensor that nothing depends on")
     return found
-
-
-def _unused(position: int) -> Exception:
-    """Torch's own error (its text differs between versions) for a tensor at `position` that nothing depends on."""
-    with torch.inference_mode(False), torch.enable_grad():
-        used, other = (torch.zeros((), requires_grad=True) for _ in range(2))
-        try:
-            torch.autograd.grad([used.clone()], [*[used] * position, other])
-        except RuntimeError as error:
-            return error.with_traceback(None)
-    raise AssertionError("torch.autograd.grad takes a tensor that nothing depends on")
 
 
 def _check_histories(builder: GraphBuilder, outputs: Sequence[Node], wrt: Sequence[Node]) -> None:
@@ -423,7 +411,7 @@ _BOTH = "a pass to a leaf that was changed under no_grad after it was read"
 def gradients(builder: GraphBuilder, outputs: Sequence[TracedTensor], cotangents: Sequence[TracedTensor | None],
               wrt: Sequence[Node], retain: bool, create_graph: bool, taken: set[Node]) -> list[Node | None]:
     """Record the backward pass from `outputs` to `wrt`. Memory that it hands to hooks is added to `taken`. Raises
-    UserError where eager raises, Uncapturable for what there are no rules for."""
+    Uncapturable where eager raises, and for what there are no rules for."""
     from jitpy.autograd.reverse import GradientHooks, active_nodes, vjp
 
     nodes = _output_nodes(builder, outputs)
@@ -432,7 +420,7 @@ def gradients(builder: GraphBuilder, outputs: Sequence[TracedTensor], cotangents
     graph = builder.graph
     active = active_nodes(graph.nodes, wrt, nodes)
     if builder.history.is_spent(active):
-        raise UserError(RuntimeError(TWICE))
+        raise Uncapturable("exception", "a second pass through what one has freed")
     speculation = builder.speculation
     if speculation.in_pass:
         raise Uncapturable("autograd", "a backward pass in a hook of another")
@@ -461,10 +449,9 @@ def gradients(builder: GraphBuilder, outputs: Sequence[TracedTensor], cotangents
 
 
 def _output_nodes(builder: GraphBuilder, outputs: Iterable[TracedTensor]) -> list[Node]:
-    for number, output in enumerate(outputs):
+    for output in outputs:
         if not output.spec.requires_grad:
-            raise UserError(RuntimeError(
-                f"element {number} of tensors does not require grad and does not have a grad_fn"))
+            raise Uncapturable("exception", "a pass from a tensor that does not require grad")
     return [builder.node(output) for output in outputs]
 
 
@@ -472,7 +459,7 @@ def _cotangent(builder: GraphBuilder, output: TracedTensor, grad: TracedTensor |
     spec = output.spec
     if grad is None:
         if not builder.sizes.equal(spec.numel, 1, "a gradient that is left out"):
-            raise UserError(RuntimeError("grad can be implicitly created only for scalar outputs"))
+            raise Uncapturable("exception", "a gradient is left out, of more than one number")
         return builder.emit(_aten.ones_like.default, (builder.node(output),), {},
                              spec.with_(requires_grad=False, offset=0))
     have = grad.spec

@@ -14,7 +14,7 @@ import torch
 from ....ir.ops.promotion import is_differentiable
 from ...breaks import GraphBreak
 from ...capture.inputs import is_leaf
-from ...capture.traced import Uncapturable, UserError
+from ...capture.traced import Uncapturable
 from ...interpreter.callees import builtin
 from ...values import NULL, TensorValue, Value, const
 from ...values.tensor import sets_attribute
@@ -67,7 +67,7 @@ def store_requires_grad(interp: Interpreter, value: TensorValue, flag: Value) ->
     with interp.recording("requires_grad"):
         if interp.builder.attribute(value.traced,
                                     "requires_grad") and not interp.builder.attribute(value.traced, "is_leaf"):
-            raise UserError(RuntimeError(_NO_LEAF if flag.value else f"{_NO_LEAF} {_DETACH}"))
+            raise Uncapturable("exception", "the flag of what is no leaf")
     _set_requires_grad(interp, value, flag)
 
 
@@ -87,7 +87,7 @@ def _turn(interp: Interpreter, value: TensorValue, flag: bool) -> None:
     if builder.attribute(tensor, "requires_grad") == flag:
         return
     if flag and not is_differentiable(tensor.dtype):
-        raise UserError(RuntimeError("only Tensors of floating point dtype can require gradients"))
+        raise Uncapturable("exception", "integers that are to require grad")
     if tensor in builder.parameters.data:
         builder.parameters.turn(tensor, flag)
         return

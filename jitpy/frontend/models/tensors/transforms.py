@@ -27,7 +27,7 @@ from ....ir.trees import tree_map
 from ...breaks import GraphBreak
 from ...capture import derived_calls
 from ...capture.fake_tensors import torch_number
-from ...capture.traced import Storage, TracedTensor, Uncapturable, UserError
+from ...capture.traced import Storage, TracedTensor, Uncapturable
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import builtin, code_model
 from ...values import (
@@ -190,7 +190,7 @@ class Run:
         captures = [value_of(self.builder, node) for node in self.body.captures]
         try:
             results = derived_calls.run(self.builder, self, (*tensors, *captures), {})
-        except (UserError, RecursionError, AttributeError) as error:
+        except (RecursionError, AttributeError) as error:
             raise Uncapturable("transform", f"{type(error).__name__}: {error}") from None
         return _value(interp, pytree.tree_unflatten([_Result(result) for result in results], self.structure))
 
