@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import sys
 import types
 from collections.abc import Callable
@@ -34,7 +33,7 @@ from ..capture.inference_blocks import as_inference_tensor, in_inference_mode
 from ..capture.traced import Uncapturable
 from ..guards.source import CallSource, attr
 from ..interpreter.frame import Frame, first_argument
-from ..interpreter.library_code import is_library, is_polyfill
+from ..interpreter.library_code import is_library
 from ..interpreter.trace_context import SymbolicTraceContext
 from ..models.builtins.caches import changed_result
 from ..models.builtins.generators import abandoned
@@ -43,6 +42,7 @@ from ..polyfills.construct import looked_up
 from ..values import (
     NULL,
     CellValue,
+    GeneratorValue,
     Interpreter,
     Value,
     const,
@@ -51,7 +51,7 @@ from . import builders, live_generators, live_iterator_code  # noqa: F401  (regi
 from .checked import Checked, run_plainly, runs_once
 from .frame_code import Emitter
 from .plain_loops import Loop, PlainLoops
-from .resume import Recipe, ResumePoint, TailCall, raises_instead, run_to_end, run_to_raise
+from .resume import ResumePoint, TailCall, raises_instead, run_to_end, run_to_raise
 from .side_effects import replay
 
 _PY311 = sys.version_info < (3, 12)
@@ -123,10 +123,6 @@ class FrameCodegen:
         #: the exception that the rest of the program raises, as tracing found
         self.expected: type[BaseException] | None = None
         self.why = ""  # the title of the break that the frame ends in
-        #: iterators on the stack that are passed on in parts, by id of Value: the recipe, and what it takes apart
-        self.recipes: dict[int, tuple[Recipe, list[Value]]] = {}
-        #: ids of those that something else refers to
-        self.shared: set[int] = set()
 
     # -- the two passes -------------------------------------------------------------------------------------
 
@@ -135,13 +131,8 @@ class FrameCodegen:
         builder = self.context.builder
         probe = Emitter(self.context, self.code)
         write(probe)
-        while shared := [key for key, (_, parts) in self.recipes.items() if any(map(probe.has_built, parts))]:
-            self.shared.update(shared)
-            probe = Emitter(self.context, self.code)
-            write(probe)
-        passed_on = {id(part) for _, taken in self.recipes.values() for part in taken}
         for generator in abandoned(self.interp):
-            if not probe.has_built(generator) and id(generator) not in passed_on:
+            if not probe.has_built(generator):
                 # eager closes it when it drops it, which runs code
                 cause = GraphBreak("finalizer", f"{generator.describe()} is left half-way", tail=True)
                 raise RestartAnalysis(generator.born, cause)
@@ -386,7 +377,7 @@ class FrameCodegen:
         self.expected = cause.raises if cause.found_under <= self.context.guards.subjects() else None
         pops = _POPS.get(ins.name)
         frames = self._with_lookups(frames)
-        state = self._materialize(emitter, frames, 0 if pops is None else pops(ins.arg))
+        state = self._materialize(emitter, frames)
         self.write_effects(emitter)
         if cause.split:
             self._write_resume(emitter, frames, state, list(last.stack), _call_start(last, ins.index), captured=True)
@@ -433,9 +424,8 @@ class FrameCodegen:
                 raise RestartAnalysis(callee.entered, found)
             outer.setdefault(id(origin_code(callee.code)), []).append(callee)
 
-    def _materialize(self, emitter: Emitter, frames: list[Frame], pops: int) -> dict[int, str]:
-        """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name. The
-        instruction takes the upmost `pops`."""
+    def _materialize(self, emitter: Emitter, frames: list[Frame]) -> dict[int, str]:
+        """Build everything that is live, so that every way on finds it in a temporary: id of Value -> name."""
         names: dict[int, str] = {}
 
         def keep(value: Any) -> None:
@@ -446,51 +436,21 @@ class FrameCodegen:
 
         live = [value for frame in frames for value in (*frame.stack, *frame.locals.values(), *frame.cells.values(),
                                                         first_argument(frame, self.context) or NULL)]
-        loops = self._loops(live, frames, pops)
         for value in live:
-            if id(value) not in loops:
-                keep(value)
-        self.recipes = {}
-        passed_on: set[int] = set()
-        for value in loops.values():
-            parts = live_generators.Parts(self.context, value)
-            taken = set(map(id, parts.taken))
-            if not parts.has_generator or any(map(emitter.has_built, parts.taken)) or taken & passed_on:
-                keep(value)
-                continue
-            passed_on |= taken
-            self.globals_by_id.update(parts.spaces)
-            emitter.emit("BUILD_TUPLE", emitter.load_many(parts.values))
-            names[id(value)] = emitter.store_temp()
-            self.recipes[id(value)] = parts.recipe, parts.taken
+            keep(value)
+        _check_open(abandoned(self.interp), live)
         return names
-
-    def _loops(self, live: list[Any], frames: list[Frame], pops: int) -> dict[int, Value]:
-        """The iterators on the stack, and generators in variables, to which nothing else among what is live refers."""
-        count = collections.Counter(map(id, live))
-        operands = set(map(id, frames[-1].stack[len(frames[-1].stack) - pops:]))
-        alone = [value for frame in frames for value in frame.stack
-                 if value.is_generator or value.is_iterator]
-        alone += [value for frame in frames for value in frame.locals.values()
-                  if value.is_generator and not is_polyfill(value.func.code)]
-        return {id(value): value for value in alone
-                if count[id(value)] == 1 and id(value) not in operands and id(value) not in self.shared}
 
     def _point(self, frame: Frame, stack: list[Value], index: int, inner: ResumePoint | None,
                raises: bool = False) -> ResumePoint:
-        layout: list[str | Recipe] = []
-        for value in stack:
-            recipe = self.recipes.get(id(value))
-            layout.append("null" if value is NULL else "value" if recipe is None else recipe[0])
+        layout = tuple("null" if value is NULL else "value" for value in stack)
         space = frame.globals.real_dict
         self.globals_by_id[id(space)] = space
         code, place = origin_of(frame.code, index)
-        names = sorted(n for n in frame.locals if not n.startswith("___"))
-        made = tuple((n, self.recipes[id(frame.locals[n])][0]) for n in names if id(frame.locals[n]) in self.recipes)
+        names = tuple(sorted(n for n in frame.locals if not n.startswith("___")))
         # An outer frame's place is where the call's result arrives: behind the call instruction.
-        return ResumePoint(code, place + 1 if inner is not None else place, tuple(layout),
-                           tuple(names), tuple(_cell_order(frame)), id(space), inner, raises,
-                           first=first_argument(frame, self.context) is not None, made=made)
+        return ResumePoint(code, place + 1 if inner is not None else place, layout, names, tuple(_cell_order(frame)),
+                           id(space), inner, raises, first=first_argument(frame, self.context) is not None)
 
     def _outer_points(self, frames: list[Frame], inner: ResumePoint) -> ResumePoint:
         """Wrap the innermost point in those of the frames around it."""
@@ -698,6 +658,22 @@ class FrameCodegen:
         if name == "MATCH_KEYS":
             return instruction, 3
         return instruction, effect + pops
+
+
+def _check_open(opened: list[GeneratorValue], live: list[Any]) -> None:
+    """Leave loops over a generator that is in a `try` or `with` to plain Python: what is built for a resume function is
+    held until that returns, and eager closes the generator when the loop is left."""
+    held: set[int] = set()
+    while opened and live:
+        value = live.pop()
+        if id(value) not in held:
+            held.add(id(value))
+            live += value.children() if hasattr(value, "children") and (value.is_generator or value.is_iterator) else ()
+    looped = [generator for generator in opened if id(generator) in held]
+    if looped:
+        first = min(looped, key=lambda generator: generator.born)
+        cause = GraphBreak("finalizer", f"{first.describe()} is left half-way at a graph break", tail=True)
+        raise RestartAnalysis(first.born, cause)
 
 
 def _close_over_others(a: Frame, b: Frame) -> bool:

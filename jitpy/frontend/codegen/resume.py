@@ -15,9 +15,9 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from bytecode.instr import InstrLocation
@@ -25,9 +25,6 @@ from bytecode.instr import InstrLocation
 from ..bytecode.code import CodeTable, CodeView, view_of
 from ..bytecode.resume_codes import Resumable, origins, plain
 from .frame_code import assemble, slot
-
-if TYPE_CHECKING:
-    pass
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
@@ -38,7 +35,7 @@ _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 class ResumePoint:
     """A place to go on: before instruction `index` of `code` (an original, never a resume function).
 
-    layout    what the stack holds, bottom first: 'value', 'null', or the `Recipe` of an iterator passed in parts
+    layout    what the stack holds, bottom first: 'value' or 'null'
     locals    names of the bound local variables
     cells     names of the closure variables
     first     the frame's first argument is passed as the first one here too, where `super()` looks for it
@@ -46,14 +43,13 @@ class ResumePoint:
     raises    an exception is passed last, and raised here instead of going on
     yields    `index` is the yield at which a generator is suspended: the function makes that generator, and its first
               `next` takes it to the yield
-    made      the local variables whose iterators are passed in parts
     until     it is plain Python, up to this place: what goes on there may be traced again; -1: to its end
     depth     how many stack entries there are at that place
     """
 
     code: types.CodeType
     index: int
-    layout: tuple[str | Recipe, ...]
+    layout: tuple[str, ...]
     locals: tuple[str, ...]
     cells: tuple[str, ...]
     globals_id: int
@@ -61,7 +57,6 @@ class ResumePoint:
     raises: bool = False
     yields: bool = False
     first: bool = False
-    made: tuple[tuple[str, Recipe], ...] = ()
     until: int | None = None
     depth: int = 0
 
@@ -80,82 +75,6 @@ class ResumePoint:
         return names
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """How an iterator that nothing but the stack refers to is made anew, from a tuple of values and from its `parts`.
-
-    kind      'value' (it is the next value), 'same' (what was made as number `number`), 'generator' (suspended at
-              `point`; its parts are cells, stack and locals), 'enumerate', 'zip' or 'rest' (see `polyfills.rest_of`)
-    names     of a generator: `__name__` and `__qualname__`
-    cls       what it is to the program
-    """
-
-    kind: str
-    parts: tuple[Recipe, ...] = ()
-    point: ResumePoint | None = None
-    names: tuple[str, str] = ("", "")
-    cls: type = types.GeneratorType
-    number: int = -1
-
-    def points(self) -> Iterator[ResumePoint]:
-        """Those of the generators in it."""
-        if self.point is not None:
-            yield self.point
-        for part in self.parts:
-            yield from part.points()
-
-
-class Rebuild:
-    """The call with which a resume function makes the iterator of a recipe."""
-
-    def __init__(self, recipe: Recipe, globals_by_id: dict[int, dict[str, Any]]) -> None:
-        self.recipe = recipe
-        self.globals = {point.globals_id: globals_by_id[point.globals_id] for point in recipe.points()}
-        self.codes = {point: resume_code(point, globals_by_id) for point in recipe.points()}
-
-    def build(self, values: Iterable[Any], combine: Callable[[Recipe, list[Any]], Any]) -> Any:
-        """`combine` makes an iterator of its parts."""
-        return _build(self.recipe, iter(values), [], combine)
-
-    def combine(self, recipe: Recipe, parts: list[Any]) -> Any:
-        """In plain Python."""
-        if recipe.kind == "enumerate":
-            return enumerate(*parts)
-        if recipe.kind == "zip":
-            return zip(*parts, strict=False)
-        if recipe.kind == "rest":
-            return parts[0]
-        point = recipe.point
-        assert point is not None
-        cells = len(point.cells)
-        return suspended(self.codes[point], self.globals[point.globals_id], recipe.names, tuple(parts[:cells]),
-                         parts[cells:])
-
-
-def _build(recipe: Recipe, rest: Iterator[Any], made: list[Any], combine: Callable[[Recipe, list[Any]], Any]) -> Any:
-    """No closure: a cycle would keep what is made until the garbage collector comes."""
-    if recipe.kind == "value":
-        return next(rest)
-    if recipe.kind == "same":
-        return made[recipe.number]
-    made.append(combine(recipe, [_build(part, rest, made, combine) for part in recipe.parts]))
-    return made[-1]
-
-
-def rebuilt(how: Rebuild, values: tuple[Any, ...]) -> Any:
-    """The iterator, made by a resume function in front of what is the user's. While tracing: see `live_generators`."""
-    return how.build(values, how.combine)
-
-
-def suspended(code: types.CodeType, space: dict[str, Any], names: tuple[str, str], cells: tuple[Any, ...],
-              values: Sequence[Any]) -> Any:
-    """A generator at the yield to which `code` goes."""
-    made = types.FunctionType(code, space, names[0], None, cells or None)(*values)
-    made.__qualname__ = names[1]
-    next(made)
-    return made
-
-
 class TailCall(tuple):
     """(function, *arguments): what the compiled code of a resume function returns instead of calling the next one.
 
@@ -171,8 +90,8 @@ class LoopExit:
     def __init__(self, point: ResumePoint, resume: Callable[[ResumePoint, bool, dict[int, Any]], Any],
                  globals_by_id: dict[int, dict[str, Any]]) -> None:
         assert point.until is not None
-        kinds = tuple("null" if kind == "null" else "value" for kind in point.layout[:point.depth])
-        self.point = ResumePoint(point.code, point.until, kinds, (), point.cells, point.globals_id)
+        self.point = ResumePoint(point.code, point.until, point.layout[:point.depth], (), point.cells,
+                                 point.globals_id)
         self.resume = resume
         self.globals_by_id = globals_by_id
         self.names = sorted({*point.code.co_varnames}.difference(point.cells))
@@ -300,7 +219,7 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]],
     parameters = point.parameters()
     line = view.instructions[min(point.index, len(view.instructions) - 1)].line or code.co_firstlineno
     target = Label()
-    prologue = _prologue(point, target, line, globals_by_id)
+    prologue = _prologue(point, target, line)
     places = [-1] * sum(isinstance(i, Instr) for i in prologue)
     items = _original_items(view, point, target, places, globals_by_id, line, loop_exit)
     bytecode = Bytecode([*prologue, *items])
@@ -335,7 +254,7 @@ def closure_name(code: types.CodeType, name: str) -> str:
     return f"___{name}" if name in code.co_cellvars else name
 
 
-def _prologue(point: ResumePoint, target: Label, line: int, globals_by_id: dict[int, dict[str, Any]]) -> list[Any]:
+def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
     out: list[Any] = []
     own = [name for name in point.cells if name in point.code.co_cellvars]
     if point.cells:
@@ -348,32 +267,16 @@ def _prologue(point: ResumePoint, target: Label, line: int, globals_by_id: dict[
         out.append(Instr("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(closure_name(point.code, name)),
                          lineno=line))
         out.append(Instr("STORE_FAST", name, lineno=line))
-    for name, recipe in point.made:
-        out += _call(rebuilt, Rebuild(recipe, globals_by_id), _take(name, line), line)
-        out.append(Instr("STORE_FAST", name, lineno=line))
     for i, kind in enumerate(point.layout):
         if kind == "null":
             out.append(Instr("PUSH_NULL", lineno=line))
             continue
-        load = _take(f"___s{i}", line)
-        out += load if kind == "value" else _call(rebuilt, Rebuild(kind, globals_by_id), load, line)
+        # `locals()` looks
+        out += [Instr("LOAD_FAST", f"___s{i}", lineno=line), Instr("DELETE_FAST", f"___s{i}", lineno=line)]
     if point.yields:
         out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
     out.append(Instr("JUMP_FORWARD", target, lineno=line))
     return out
-
-
-def _take(name: str, line: int) -> list[Any]:
-    """Push the variable and delete it: `locals()` looks."""
-    return [Instr("LOAD_FAST", name, lineno=line), Instr("DELETE_FAST", name, lineno=line)]
-
-
-def _call(function: Any, first: Any, second: list[Any], line: int) -> list[Any]:
-    """`function(first, second)`."""
-    null, push = Instr("PUSH_NULL", lineno=line), Instr("LOAD_CONST", slot(function), lineno=line)
-    finish = [Instr("PRECALL", 2, lineno=line)] if _PY311 else []
-    return [*((push, null) if _PY313 else (null, push)), Instr("LOAD_CONST", slot(first), lineno=line), *second,
-            *finish, Instr("CALL", 2, lineno=line)]
 
 
 def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],

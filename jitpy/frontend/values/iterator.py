@@ -46,7 +46,7 @@ class GeneratorValue(Value):
     `cls` is another type where it stands for an iterator in C.
     """
 
-    __slots__ = ("born", "cls", "frame", "func", "handled", "is_hidden", "outer", "running", "started")
+    __slots__ = ("born", "cls", "frame", "func", "handled", "outer", "running", "started")
 
     def __init__(self, frame: Any, born: int, func: Any) -> None:
         self.source = None
@@ -56,7 +56,6 @@ class GeneratorValue(Value):
         self.func = func
         self.started = False
         self.running = False
-        self.is_hidden = False  # nothing but a loop has ever referred to it
         self.handled: Value | None = None
         self.outer: Value | None = None
 
