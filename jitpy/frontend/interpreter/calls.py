@@ -122,12 +122,6 @@ def _is_compiling(interp: Interpreter, args: list[Value], kwargs: dict[str, Valu
     return ConstValue(not code.co_filename.startswith(_AS_IN_EAGER) or code is _CAPTURE_CHECK)
 
 
-@builtin(torch.device.__exit__)
-def _leave_device(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The end of a `with` block: what was raised in it does not matter."""
-    return record(interp, torch.device.__exit__, args[:1], {})
-
-
 _AS_IN_EAGER = tuple(os.path.dirname(package.__file__) + os.sep for package in (torch.optim, torch.nn.modules))
 #: asks whether a CUDA graph is being captured
 _CAPTURE_CHECK = torch.optim.Optimizer._accelerator_graph_capture_health_check.__code__
