@@ -19,7 +19,7 @@ from jitpy.ir.spec import contiguous_stride
 from jitpy.ir.trees import tree_leaves, tree_map
 
 from ...ir.algebra import sympy
-from .traced import DECLINED, GraphBuilder, TracedScalar, TracedTensor, Uncapturable, UserError, tensors_in
+from .traced import DECLINED, GraphBuilder, TracedScalar, TracedTensor, Uncapturable, tensors_in
 
 _PACKED = "__torch__.torch.classes."
 
@@ -118,7 +118,7 @@ class _Sampled:
         except NotCovered:
             raise
         except Exception as error:
-            raise UserError(error) from error
+            raise Uncapturable("exception", str(error)) from error
         samples = [sample for _, sample in self.samples.values()]
         self.returned = next((traced for traced, sample in self.samples.values() if sample is result), None)
         written = [traced for traced, sample in self.samples.values() if sample._version]
