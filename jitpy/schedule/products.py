@@ -211,6 +211,9 @@ class Choice:
             return "its sums would be written down in 32 bits"
         if kernel.style == "product" and axes_of(kernel) is None:
             return "its operands do not lie along its axes"
+        if any(operand.op != "load" for one, product in zip(kernel.reductions, products, strict=True)
+               for operand in one.expr.args if product.sizes.dtype in FLOAT8 and not product.sizes.is_row):
+            return "floats of 8 bits are read from memory"
         if self.always:
             return ""
         if self.measures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -54,6 +55,15 @@ def test_conversions_are_torchs(kind: torch.dtype, source: torch.dtype) -> None:
     assert same(computed(lambda x: (x * 2).to(kind), x), (x * 2).to(kind))
     assert same(computed(lambda x: x.to(source) * 2, small), small.to(source) * 2)
     assert same(computed(lambda x: (x * 2).to(kind).float() + 1, x), (x * 2).to(kind).float() + 1)
+    assert same(computed(lambda x: x.to(kind).float(), x), small.float())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_nothing_is_unpacked_that_was_packed(kind: torch.dtype) -> None:
+    """ptxas 12.8 mixes up registers there."""
+    plan = plan_graph(trace(lambda x: (x.to(kind), x.to(kind).to(BF16) * 2), (numbers(),)))
+    (binary,) = compile_kernels([step.kernel for step in launches(plan)], Target("cuda", 90))
+    assert "satfinite" in binary.assembly and not re.search(r"cvt\.rn\.f16x2\.e[45]m[23]x2", binary.assembly)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

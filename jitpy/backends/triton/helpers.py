@@ -357,6 +357,20 @@ def helper_names() -> Iterable[str]:
     return _HELPERS.keys()
 _helper("""
 @triton.jit
+def round_float8(x, digits: tl.constexpr, least: tl.constexpr, largest: tl.constexpr, beyond: tl.constexpr):
+    # by arithmetic: ptxas mixes up registers where a packed float of 8 bits is unpacked again
+    bits = x.to(tl.int32, bitcast=True)
+    cut: tl.constexpr = 23 - digits
+    normal = (bits + ((1 << (cut - 1)) - 1) + ((bits >> cut) & 1)) & -(1 << cut)
+    # numbers below the least normal one are multiples of a power of two
+    magic: tl.constexpr = least * 1.5 * (1 << cut)
+    tiny = (tl.abs(x) + magic) - magic
+    found = tl.where(tl.abs(x) < least, tl.where(bits < 0, tiny * -1.0, tiny), normal.to(tl.float32, bitcast=True))
+    found = tl.where(tl.abs(found) > largest, tl.where(bits < 0, -beyond, beyond), found)
+    return tl.where(x != x, x, found)
+""")
+_helper("""
+@triton.jit
 def to_float8e4nv(x):
     # too large numbers are NaN, as torch had it before 2.13
     return tl.where(tl.abs(x) > 464.0, float("nan"), x).to(tl.float8e4nv)

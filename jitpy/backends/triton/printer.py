@@ -125,6 +125,10 @@ class ExprPrinter:
         if op == "cast":
             return cast(self.tensor(args[0]), args[0].dtype, expr.dtype)
         if op == "round_to":
+            if expr.attr in FLOAT8:
+                facts, beyond = torch.finfo(expr.attr), torch.tensor(1e9).to(expr.attr).item()
+                numbers = round(-math.log2(facts.eps)), facts.tiny, facts.max, literal(beyond, expr.attr)
+                return f"round_float8({self.argument(args[0])}, {', '.join(map(str, numbers))})"
             return f"{rounded(self.tensor(args[0]), expr.attr)}.to({TYPES[expr.dtype]})"
         if op == "behind":
             return self.tensor(args[0])
