@@ -128,18 +128,17 @@ def asked_anew() -> Iterator[None]:
 def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
     """The hook's answer for frames of `code`: a dispatcher, or None to run them as they are.
 
-    Code that is met first while something is compiled is mostly the compiler's own code, and left alone for good.
+    The answer is kept for good. Code that is met first while something is compiled is mostly the compiler's own code,
+    and left alone, but for that which decides about the frames below it.
     """
-    if code in _NOT_OURS:
-        return _without_hook  # whatever met it first: the answer is kept for good
-    if is_compiling() or id(code) in _owned and id(code) not in _recursive or is_resume_code(code):
-        return None
     if code.co_flags & _SUSPENDED:
         return None
-    if code.co_filename == _CHECKPOINTS or runs_by_itself(code, function.__globals__):
+    if code in _NOT_OURS or code.co_filename == _CHECKPOINTS or runs_by_itself(code, function.__globals__):
         return _without_hook
     if disabled_alone(code, function.__globals__, function.__closure__) is not None:
         return _without_its_frame
+    if is_compiling() or id(code) in _owned and id(code) not in _recursive or is_resume_code(code):
+        return None
     if _is_library(code.co_filename):
         return None
     engine = _running_engine()

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import jitpy
+from jitpy.frontend import hook
 from jitpy.engine import all_engines
 
 
@@ -47,6 +48,21 @@ def test_disabled_function_runs_as_plain_python(recursive: bool, expected: list[
             result = fast(x, traced)
             assert traced == expected
             torch.testing.assert_close(result, x.sin() * 2 + (function is not disabled))
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_disable_holds_where_its_wrapper_ran_first_while_something_was_compiled(recursive: bool) -> None:
+    disabled = torch.compiler.disable(inner, recursive=recursive)
+    number = torch.compiler.assume_constant_result(lambda: torch.compiler.disable(lambda: 3, recursive=recursive)())
+
+    def function(x: torch.Tensor, traced: list[bool]) -> torch.Tensor:
+        jitpy.graph_break()
+        return disabled(x * number(), traced) + 1
+
+    hook.forget_code(disabled.__code__)
+    traced: list[bool] = []
+    torch.testing.assert_close(jitpy.jit(function)(torch.ones(3), traced), inner(torch.ones(3) * 3, []) + 1)
+    assert traced == [False]
 
 
 def test_disable_breaks_with_its_reason() -> None:
