@@ -37,7 +37,8 @@ def exact(value: Any) -> tuple[Any, ...]:
 class SymbolicExamples:
     """Examples for a graph whose `symbols` and `numbers` (positions among its inputs) have these `values` now.
 
-    `inputs` are SymInts for the symbols of `size_inputs`, then one for each input of the graph. A float is a tensor.
+    `inputs` are SymInts for the symbols of `size_inputs`, then one for each input of the graph. A float is a tensor of
+    which torch knows no value: caches of torch's compiled graphs keep no conditions on floats.
     """
 
     def __init__(self, graph: Graph, symbols: list[sympy.Symbol], numbers: list[int], values: tuple[Any, ...]) -> None:
@@ -113,14 +114,7 @@ class SymbolicExamples:
         if type(value) is int:
             return self._int(place, name, value, False)
         if type(value) is float:
-            from torch._dynamo.source import ConstantSource, FloatTensorSource
-
-            source = FloatTensorSource(ConstantSource(name))
-            before = set(self.env.backed_var_to_val)
-            made = self.mode.from_tensor(torch.tensor(value, dtype=torch.float64, device="cpu"), source=source)
-            for symbol in set(self.env.backed_var_to_val) - before:
-                self.places[str(symbol)] = place
-            return made
+            return self.mode.from_tensor(torch.tensor(value, dtype=torch.float64, device="cpu"))
         self.constants[place] = value
         return value
 

@@ -272,10 +272,22 @@ def test_a_number_behind_a_break() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
-def test_floats_that_change_are_no_constants_to_torchs_compiler(backend: str) -> None:
-    jitted = jitpy.jit(lambda x, a: x * a + a, backend=backend)
-    for a in (1.5, 2.5, 3.5, -4.0):
-        same(jitted(torch.ones(3), a), torch.ones(3) * a + a)
+@pytest.mark.parametrize("fn", [
+    lambda x, a: x * a + a, lambda x, a: x.clamp(max=a), lambda x, a: (x * a).clamp(max=a),
+    lambda x, a: torch.add(x, x * a, alpha=a), lambda x, a: torch.full((3,), a) + x.sum() * a,
+    lambda x, a: (x * a).sum().item() + a, lambda x, a: torch.where(x > a, x * a, a), lambda x, a: x * a + round(a, 1),
+    lambda x, a: x.add_(a).sum().item()])
+def test_floats_that_change_are_no_constants_to_torchs_compiler(fn: Callable[..., Any], backend: str) -> None:
+    """Torch's caches of compiled graphs know of no conditions on floats: such a float is no symbol that torch may
+    turn into its present value."""
+    from torch._inductor.utils import fresh_cache
+
+    with fresh_cache():
+        jitted = jitpy.jit(fn, backend=backend)
+        for a in (1.5, 2.5, 3.5, -4.0):
+            ours, theirs = torch.arange(3.0), torch.arange(3.0)
+            torch.testing.assert_close(jitted(ours, a), fn(theirs, a))
+            torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("dynamic", [None, True, False])
