@@ -146,10 +146,10 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
         return None
     dispatcher = make_dispatcher(code, function.__globals__, closure_first=True, name=function.__name__,
                                  qualname=function.__qualname__, on_miss=functools.partial(_on_miss, engine),
-                                 native=None if config.native else False)
+                                 native=None if config.native and hook.native_api() is not None else False)
     key = id(code)
     _served[key] = (weakref.ref(code, lambda _: _served.pop(key, None)), weakref.ref(engine))
-    if isinstance(dispatcher, PythonDispatcher) or hook.native_api() is None:
+    if isinstance(dispatcher, PythonDispatcher):
         return functools.partial(_look_up, dispatcher)
     return dispatcher
 

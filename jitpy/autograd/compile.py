@@ -24,7 +24,7 @@ from ..ir.spec import Spec, TensorSpec
 from ..ir.specialize import specialize
 from ..ir.trees import tree_map
 from ..runtime import beside_dynamo
-from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, make_differentiable
+from ..runtime.autograd_node import Backward, BackwardPass, NodeSpec, has_nodes, make_differentiable
 from .joint import Halves, Joint, differentiate, split
 from .partition import choose_saved
 from .paths import find_paths, read_unchecked
@@ -50,6 +50,8 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     The forward half is compiled now, a backward half when it first runs; with `begin` the usual one begins to compile
     beside the forward half. Raises NotCovered where the graph has to run under torch's own autograd.
     """
+    if not has_nodes():
+        raise NotCovered("nodes of compiled code need the native runtime")
     started = time.perf_counter()
     joint, halves = _halves(graph)
     watched = _watched(joint, halves)

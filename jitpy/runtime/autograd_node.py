@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -36,11 +35,6 @@ from jitpy.runtime.native_build import NativeUnavailable, load_native
 #: `(gradients of the wanted inputs, None where there is none)` of `(*saved values, *defined gradients)`. A tensor may
 #: be returned as it was passed, but not a view of a saved value.
 Backward = Callable[..., Sequence[torch.Tensor | None]]
-
-
-#: dispatch keys of tensors that kernels cannot take
-_FOREIGN: tuple[Any, ...] = tuple(torch._C._parse_dispatch_key(name) for name in (
-    "Python", "Functionalize", "Batched", "FuncTorchBatched", "FuncTorchGradWrapper"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,158 +169,38 @@ class NodeSpec:
             raise ValueError(f"grad_inputs are not inputs: {self.grad_inputs}")
 
 
+def has_nodes() -> bool:
+    """Whether there can be such nodes: they are native code."""
+    try:
+        load_native("runtime")
+    except NativeUnavailable:
+        return False
+    return True
+
+
 def make_differentiable(forward: Callable[..., tuple[Any, ...]], spec: NodeSpec) -> Callable[..., tuple[Any, ...]]:
     """`call(*inputs) -> outputs`, of which `spec.grad_outputs` have a history where a grad input requires grad."""
-    try:
-        native = load_native("runtime")
-    except NativeUnavailable:
-        return PythonDifferentiable(forward, spec)
-    return native.Differentiable(forward, spec)
+    return load_native("runtime").Differentiable(forward, spec)  # type: ignore[no-any-return]
 
 
 def accumulation_has_hooks(leaf: torch.Tensor) -> bool:
     """Whether hooks were put on the node that adds gradients to `leaf.grad`; removed ones count. Only C++ sees them:
     False where the native runtime cannot be built."""
-    global _has_hooks
-    if _has_hooks is None:
-        try:
-            _has_hooks = load_native("runtime").accumulation_has_hooks
-        except NativeUnavailable:
-            _has_hooks = _no_hooks
-    return _has_hooks(leaf)
-
-
-_has_hooks: Callable[[torch.Tensor], bool] | None = None
+    return has_nodes() and load_native("runtime").accumulation_has_hooks(leaf)
 
 
 def forget_history(view: torch.Tensor) -> None:
     """A view was made before what it shows got a history: autograd finds its own when it is next asked, and until then
     it counts as a leaf, which nobody may write to under grad mode. Without native code the view has its history at
     once."""
-    try:
+    if has_nodes():
         load_native("runtime").forget_history(view)
-    except NativeUnavailable:
-        return
 
 
 def history_is_late(view: torch.Tensor) -> bool:
     """Whether what the view shows has got a history since the view was made, and nobody has asked for the view's own.
     Only C++ can tell without asking: False where the native runtime cannot be built."""
-    try:
-        return load_native("runtime").history_is_late(view)
-    except NativeUnavailable:
-        return False
-
-
-def _no_hooks(leaf: torch.Tensor) -> bool:
-    return False
-
-
-class PythonDifferentiable:
-    """The node as a `torch.autograd.Function`: what runs where the native one cannot be built.
-
-    It frees all that it saved at once, and knows of no `watched` tensor that only C++ keeps alive.
-    """
-
-    def __init__(self, forward: Callable[..., tuple[Any, ...]], spec: NodeSpec) -> None:
-        self.forward = forward
-        self.spec = spec
-        self.variants: dict[tuple[int, int, bool], Backward] = {}
-        self.eager: Callable[..., Sequence[Any]] | None = None
-        self.function = type(spec.name.removesuffix("Backward") or spec.name, (_Compiled,), {})
-
-    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
-        if len(inputs) != self.spec.n_inputs:
-            raise TypeError(f"this function takes {self.spec.n_inputs} positional arguments, got {len(inputs)}")
-        if not any(inputs[i].requires_grad for i in self.spec.grad_inputs):
-            return tuple(self.forward(*inputs)[:self.spec.n_outputs])
-        with torch.enable_grad():  # whether a gradient is needed was decided when the graph was made
-            return self.function.apply(self, *inputs)  # type: ignore[no-any-return,attr-defined]
-
-    def variant(self, defined: int, wanted: int) -> Backward:
-        """The compiled backward pass for these masks."""
-        key = defined, wanted, torch.are_deterministic_algorithms_enabled()
-        found = self.variants.get(key)
-        if found is None:
-            found = self.variants[key] = self.spec.backward(defined, wanted)
-        return found
-
-
-class _Compiled(torch.autograd.Function):
-    """One call: `apply(differentiable, *inputs)`."""
-
-    @staticmethod
-    def forward(ctx: Any, node: PythonDifferentiable, *inputs: Any) -> tuple[Any, ...]:
-        spec = node.spec
-        ctx.kept = _Kept(inputs, spec) if spec.eager is not None else None
-        results = node.forward(*inputs)
-        # an output is nobody's view
-        outputs = [result.clone() if i in spec.grad_outputs and result._is_view() else result
-                   for i, result in enumerate(results[:spec.n_outputs])]
-        extras = results[spec.n_outputs:]
-        if ctx.kept is not None:
-            ctx.kept.take(spec, extras)
-        values = [inputs[i].data if kind == "data" else {"input": inputs, "output": outputs, "extra": extras}[kind][i]
-                  for kind, i in spec.saved]
-        ctx.node = node
-        ctx.numbers = [None if isinstance(value, torch.Tensor) else value for value in values]
-        ctx.layouts = [_layout(value) for value in values if isinstance(value, torch.Tensor)]
-        ctx.save_for_backward(*(value for value in values if isinstance(value, torch.Tensor)))
-        ctx.watched = [_Watched({"input": inputs, "output": outputs}[kind][i], text) for kind, i, text in spec.watched]
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(output for i, output in enumerate(outputs)
-                                      if i not in spec.grad_outputs and isinstance(output, torch.Tensor)))
-        return tuple(outputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        node: PythonDifferentiable = ctx.node
-        spec = node.spec
-        result: list[torch.Tensor | None] = [None] * (1 + spec.n_inputs)
-        given = [grads[i] for i in spec.grad_outputs]
-        wanted = [ctx.needs_input_grad[1 + i] for i in spec.grad_inputs]
-        if not any(wanted) or all(grad is None for grad in given):
-            return tuple(result)
-        for watched in ctx.watched:
-            watched.check()
-        tensors = ctx.saved_tensors if None in ctx.numbers else ()
-        if list(map(_layout, tensors)) != ctx.layouts:
-            raise_replaced()
-        saved = iter(tensors)
-        values = [next(saved) if number is None else number for number in ctx.numbers]
-        defined = [grad for grad in given if grad is not None]
-        if torch.is_grad_enabled() or any(map(_is_foreign, defined)):
-            if node.eager is None:
-                node.eager = eager_of(spec)
-            found = iter(eager_gradients(node.eager, spec, ctx.kept.check(), ctx.kept.state, given, wanted))
-        else:
-            variant = node.variant(_mask(grad is not None for grad in given), _mask(wanted))
-            found = iter(variant(*values, *defined))
-        for i, needed in zip(spec.grad_inputs, wanted, strict=True):
-            if needed:
-                result[1 + i] = next(found)
-        return tuple(result)
-
-
-class _Kept:
-    """The inputs for a differentiable pass: no reason to refuse a change of them in a pass that is none."""
-
-    def __init__(self, inputs: tuple[Any, ...], spec: NodeSpec) -> None:
-        self.inputs = [value if i in spec.kept else None for i, value in enumerate(inputs)]
-        self.versions = [value._version if isinstance(value, torch.Tensor) else 0 for value in self.inputs]
-        self.state = random_state(spec.generators) if spec.random else None
-
-    def take(self, spec: NodeSpec, extras: Sequence[Any]) -> None:
-        """Keep the copies that a forward pass has made of inputs which it changed."""
-        for i, number in spec.copies:
-            self.inputs[i], self.versions[i] = extras[number], extras[number]._version
-
-    def check(self) -> list[Any]:
-        """The inputs. Raises eager's RuntimeError where one was changed in place."""
-        for value, version in zip(self.inputs, self.versions, strict=True):
-            if isinstance(value, torch.Tensor) and value._version != version:
-                raise_changed(describe(value), value._version, version)
-        return self.inputs
+    return has_nodes() and load_native("runtime").history_is_late(view)
 
 
 def eager_of(spec: NodeSpec) -> Callable[..., Sequence[Any]]:
@@ -396,31 +270,6 @@ def _random_state_of(state: RandomState) -> Iterator[None]:
         set_random_state(now)
 
 
-def _is_foreign(grad: torch.Tensor) -> bool:
-    keys = torch._C._dispatch_keys(grad)
-    may_have_tangent = torch.autograd.forward_ad._current_level >= 0
-    return may_have_tangent or grad.layout is not torch.strided or any(map(keys.has, _FOREIGN))
-
-
-def _mask(bits: Any) -> int:
-    return sum(1 << i for i, bit in enumerate(bits) if bit)
-
-
-class _Watched:
-    """A tensor that must not have changed in place when the backward pass runs, and is not kept for that."""
-
-    def __init__(self, tensor: torch.Tensor, text: str) -> None:
-        self.tensor = weakref.ref(tensor)
-        self.version = tensor._version
-        self.text = text
-
-    def check(self) -> None:
-        """Raises eager's RuntimeError."""
-        tensor = self.tensor()
-        if tensor is not None and tensor._version != self.version:
-            raise_changed(self.text or describe(tensor), tensor._version, self.version)
-
-
 def describe(tensor: torch.Tensor) -> str:
     """A tensor as eager's error names it."""
     maker = f", which is output {tensor.output_nr} of {tensor.grad_fn.name()}," if tensor.grad_fn is not None else ""
@@ -469,10 +318,6 @@ def watch_change(result: torch.Tensor, seen: torch.Tensor, text: str | torch.Ten
         RemovableHandle.next_id = handle.id
 
 
-def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.device, tensor.shape, tensor.stride()
-
-
 def raise_replaced() -> NoReturn:
     """`tensor.data = ...` has given a leaf that a node keeps other sizes, strides or another dtype, for which there is
     no compiled code."""
@@ -508,8 +353,7 @@ def _names_whole_makers() -> bool:
     return True
 
 
-__all__ = ["Backward", "BackwardPass", "NodeSpec", "Paths", "PythonDifferentiable", "make_differentiable",
-           "watch_change"]
+__all__ = ["Backward", "BackwardPass", "NodeSpec", "Paths", "make_differentiable", "watch_change"]
 
 
 beside_dynamo.hide_all(globals())

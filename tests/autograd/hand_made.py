@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from jitpy.runtime.autograd_node import BackwardPass, NodeSpec, Paths, PythonDifferentiable, make_differentiable
+from jitpy.runtime.autograd_node import BackwardPass, NodeSpec, Paths, make_differentiable
 
 SIN, MUL, EXP = 1, 2, 4
 
@@ -60,12 +60,6 @@ def spec(**changes: Any) -> NodeSpec:
     return NodeSpec(**{**fields, **changes})
 
 
-#: how a node is made of a forward function and a spec
-BUILDERS: dict[str, Callable[..., Callable[..., tuple[torch.Tensor, ...]]]] = {
-    "native": make_differentiable, "python": PythonDifferentiable,
-}
-#: the function of this file, by each of them; plain `eager` is what they must equal
-MAKERS: dict[str, Callable[..., Callable[..., tuple[torch.Tensor, ...]]]] = {
-    "native": lambda **changes: make_differentiable(forward, spec(**changes)),
-    "python": lambda **changes: PythonDifferentiable(forward, spec(**changes)),
-}
+def made(**changes: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The function of this file as a node; plain `eager` is what it must equal."""
+    return make_differentiable(forward, spec(**changes))

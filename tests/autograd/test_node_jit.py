@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections.abc import Callable
@@ -389,3 +390,27 @@ def test_a_backward_that_moves_gradients_is_compiled():
     """It is known to be linear; else the whole graph would run op by op."""
     result = jitpy.jit(lambda x: Moved.apply(x).sin())(torch.randn(4, requires_grad=True))
     assert "Sin" not in result.grad_fn.name()
+
+
+def test_without_native_code_graphs_run_under_autograd():
+    """Autograd's nodes are native code: without it, graphs that need gradients run op by op."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    same = copy.deepcopy(model)
+
+    def step(model: torch.nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = model(x)
+        loss = y.pow(2).sum()
+        return loss, y.detach() * loss  # a result that another one is computed from
+
+    with jitpy.config.patch(native=False):
+        jitted = jitpy.jit(step)
+        for _ in range(3):
+            x = torch.randn(5, 4)
+            found, expected = jitted(model, x), step(same, x)
+            found[0].backward()
+            expected[0].backward()
+            torch.testing.assert_close(found, expected)
+            for one, other in zip(model.parameters(), same.parameters(), strict=True):
+                torch.testing.assert_close(one.grad, other.grad)
+    (variant,) = jitted.on_miss.engine.variants
+    assert "native runtime" in str(variant.graph.lowered)

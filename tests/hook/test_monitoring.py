@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
+import subprocess
 import sys
 import threading
 import traceback
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -329,3 +332,30 @@ def test_nothing_is_kept_alive(monitoring: Replacements) -> None:
     del function
     gc.collect()
     assert [ref() for ref in gone] == [None, None, None]
+
+
+PROGRAM = """
+import torch, jitpy
+
+def inner(x):
+    return (x * 2).sin() + 1
+
+def outer(x):
+    return eval("inner(x)") * 2  # a break: the hook meets the frame of `inner`
+
+jitted, x = jitpy.jit(outer), torch.randn(3)
+assert all(torch.equal(jitted(x), outer(x)) for _ in range(4))
+from jitpy.engine import all_engines
+print([variant.name for engine in all_engines() for variant in engine.variants])
+"""
+
+
+@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="needs Python 3.12")
+@pytest.mark.parametrize("native", ["0", "1"])
+def test_frames_below_a_jitted_call_are_compiled(native: str, tmp_path: Path) -> None:
+    """Whether dispatch is native or not: this provider takes objects in Python."""
+    environment = {**os.environ, "JITPY_HOOK": "monitoring", "JITPY_NATIVE": native}
+    program = tmp_path / "program.py"  # code of strings counts as a library's
+    program.write_text(PROGRAM)
+    done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, text=True)
+    assert "'inner'" in done.stdout, done.stderr
