@@ -60,7 +60,7 @@ matrix:
 	@JOBS=$(JOBS) bash tools/matrix.sh
 
 sanitize: setup
-	$(PY) -m tools.sanitize $(if $(ALL),--all)
+	$(PY) -m tools.sanitize $(if $(ALL),--all --jobs $(JOBS))
 
 sanitize-threads: setup
 	$(PY) -m tools.sanitize --threads

@@ -3,7 +3,8 @@
 AddressSanitizer and UndefinedBehaviorSanitizer see the frame hook, the native runtime and every generated kernel: reads
 and writes beyond a tensor, use of freed memory, undefined arithmetic. Each folder of tests runs in a process of its
 own; reports go to build/sanitize/reports, and any makes this fail. By default a sample of the tests runs, chosen by a
-hash of the name; `--all` runs all. `--threads` runs tools/threads.py under ThreadSanitizer instead.
+hash of the name; `--all` runs all. `--jobs` shares the tests of all folders out to so many processes. `--seconds` ends
+the tests then, and counts those that have run. `--threads` runs tools/threads.py under ThreadSanitizer instead.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,23 +67,47 @@ def summaries(reports: Path) -> list[str]:
     return [line for text in texts for line in re.findall(first_line, text, re.M)]
 
 
-def run_tests(folder: str, sample: int) -> bool:
-    reports = WORK / "reports" / folder.replace("/", "-")
+def counts(text: str) -> str:
+    """How many tests passed, failed, ... so far: pytest says it of each, and once more of those that failed."""
+    outcome = "(PASSED|FAILED|SKIPPED|ERROR|XFAIL)"
+    found = re.findall(rf"^\[gw\d+\] (?:\[ *\d+%\] )?{outcome} tests/", text, re.M) or \
+        re.findall(rf"^(?:tests/\S+::.*)?{outcome}(?: \(.*\))?(?: +\[ *\d+%\])?$", text, re.M)
+    return ", ".join(f"{count} {name.lower()}" for name, count in Counter(found).most_common()) or "no tests"
+
+
+def run_tests(folders: list[str], sample: int, jobs: int, seconds: float | None) -> bool:
+    """Run the tests of some folders in one process, or in `jobs`. Those that no time is left for make this fail."""
+    name = folders[0].replace("/", "-") if len(folders) == 1 else "all"
+    reports = WORK / "reports" / name
     shutil.rmtree(reports, ignore_errors=True)
     reports.mkdir(parents=True)
     variables = {**environment("address,undefined", reports), "JITPY_TEST_SAMPLE": str(sample)}
     started = time.monotonic()
     with open(reports / "output", "w") as output:
-        command = [sys.executable, "-m", "pytest", *LEFT_OUT, "-n", "0", "-s", folder]
-        done = subprocess.run(command, cwd=ROOT, env=variables, stdout=output, stderr=subprocess.STDOUT)
+        def start(*words: str) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, env=variables, stdout=output,
+                                    stderr=subprocess.STDOUT, start_new_session=True)
+
+        start("jitpy", "build").wait()  # once, before the processes share what is built
+        spread = ["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else ["-n", "0"]
+        tests = start("pytest", *LEFT_OUT, *spread, "-s", "-vv", *folders)
+        status = wait(tests, None if seconds is None else started + seconds - time.monotonic())
     found = summaries(reports)
-    text = (reports / "output").read_text(errors="replace")
-    counts = ", ".join(re.findall(r"\d+ (?:passed|failed|skipped|errors?)\b", text.strip().rpartition("\n")[2]))
-    print(f"[sanitize] {folder}: exit status {done.returncode}, {counts or 'no summary'}, {len(found)} reports, "
-          f"{time.monotonic() - started:.0f} s (see {reports.relative_to(ROOT)})", flush=True)
+    print(f"[sanitize] {' '.join(folders)}: {status}, {counts((reports / 'output').read_text(errors='replace'))}, "
+          f"{len(found)} reports, {time.monotonic() - started:.0f} s (see {reports.relative_to(ROOT)})", flush=True)
     for line in dict.fromkeys(found):
         print(f"    {line}", flush=True)
-    return not found and done.returncode == 0
+    return not found and tests.returncode == 0
+
+
+def wait(tests: subprocess.Popen[bytes], seconds: float | None) -> str:
+    """Wait for pytest, or end it once the time is up."""
+    try:
+        return f"exit status {tests.wait(seconds)}"
+    except subprocess.TimeoutExpired:
+        os.killpg(tests.pid, signal.SIGKILL)
+        tests.wait()
+        return "out of time"
 
 
 def run_threads() -> bool:
@@ -98,10 +125,14 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", default=list(FOLDERS))
     parser.add_argument("--all", action="store_true", help="all tests, not a sample")
     parser.add_argument("--threads", action="store_true", help="ThreadSanitizer on dispatchers and the memory pool")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the tests (with --all)")
+    parser.add_argument("--seconds", type=float, help="end the tests of a folder, or of all in so many processes, then")
     options = parser.parse_args()
     if options.threads:
         return 0 if run_threads() else 1
-    good = [run_tests(folder, 1 if options.all else FOLDERS.get(folder, 1)) for folder in options.folders]
+    groups = [options.folders] if options.all and options.jobs > 1 else [[folder] for folder in options.folders]
+    good = [run_tests(group, 1 if options.all else FOLDERS.get(group[0], 1), options.jobs, options.seconds)
+            for group in groups]
     return 0 if all(good) else 1
 
 
