@@ -4,6 +4,7 @@ anew; their identity matters only where the program looks at it."""
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -147,6 +148,11 @@ def break_inside(x, f):
     return f(x * 2) * 3
 
 
+@calls(lambda i: (closing_over(i + 2.0),), 3)
+def signature_of_function(x, f):
+    return f(x) + len(inspect.signature(f).parameters)
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_compiled_for_the_code(name):
     jitpy.reset()
@@ -271,3 +277,30 @@ def test_shared_cells():
         up, down = pair(shared)
         assert torch.equal(fast(x, up, down), torch.full((2,), 0.0 if shared else -9.0))
         assert torch.equal(fast(x, up, down), torch.full((2,), 0.0 if shared else -8.0))
+
+
+def test_changed_signatures_are_seen():
+    """Of functions of one code: other defaults, annotations, names, and signatures that they were given."""
+
+    def make(change):
+        def inner(x, y=1, *, z=2):
+            return x + y + z
+
+        change(inner)
+        return inner
+
+    changes = [
+        lambda f: None, lambda f: None, lambda f: setattr(f, "__defaults__", None),
+        lambda f: f.__annotations__.update(y=int), lambda f: setattr(f, "__kwdefaults__", {}),
+        lambda f: setattr(f, "__signature__", inspect.signature(scaled)), lambda f: setattr(f, "__wrapped__", scaled),
+        lambda f: setattr(f, "__defaults__", (1.5,)), lambda f: None,
+    ]
+
+    def described(x, f):
+        found = inspect.signature(f).parameters.values()
+        return x + 1, [(p.name, p.default, p.annotation, p.kind) for p in found]
+
+    fast = jitpy.jit(described, backend="eager")
+    x = torch.zeros(2)
+    for change in (*changes, *reversed(changes)):
+        assert fast(x, make(change))[1] == described(x, make(change))[1]

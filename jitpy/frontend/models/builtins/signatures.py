@@ -31,7 +31,7 @@ def inspect_signature(interp: Interpreter, args: list[Value], kwargs: dict[str, 
         target = wrapped
     if target.code is None or kwargs:
         raise GraphBreak("unsupported_call", "inspect.signature")
-    real = target.real
+    real = target.known  # guards know the code, and what is read of the rest
     if real is None or target.source is None:
         return _signature_of_made(interp, target, bound)
     found = inspect.signature(types.MethodType(real, object()) if bound else real)
