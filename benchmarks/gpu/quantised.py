@@ -1,6 +1,6 @@
 """A Llama of eight layers on a GPU with each recipe of torchao: eager, torch.compile and jitpy, interleaved.
 
-    python -m benchmarks.gpu.quantised [--only RECIPE ...] [--layers N] [--hidden N] [--no-compile] [--json FILE]
+    python -m benchmarks.gpu.quantised [--only RECIPE ...] [--layers N] [--hidden N] [--mode MODE] [--no-compile]
 
 A row has tokens a second at a batch of 1 and of 16, one token a sequence behind a context of 128, and the ratio to the
 bfloat16 model in jitpy. `error` is the distance from eager with the recipe, relative to its size. `train` rows are
@@ -103,10 +103,10 @@ def medians(rivals: dict[str, Callable[[], Any]], rounds: int = 21) -> dict[str,
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
-def infer(recipe: str, hidden: int, layers: int, with_compile: bool) -> dict[str, float]:
+def infer(recipe: str, hidden: int, layers: int, with_compile: bool, mode: str) -> dict[str, float]:
     torch.manual_seed(0)
     model = RECIPES[recipe](Llama(hidden, layers).to("cuda", torch.bfloat16).eval())
-    jitted = jitpy.jit(model)
+    jitted = jitpy.jit(model, mode=mode)
     figures: dict[str, float] = {}
     for batch in (1, 16):
         ids = torch.randint(0, VOCABULARY, (batch, 1), device="cuda")
@@ -114,7 +114,7 @@ def infer(recipe: str, hidden: int, layers: int, with_compile: bool) -> dict[str
         torch.compiler.reset()
         rivals: dict[str, Any] = {"eager": model, "jitpy": jitted}
         if with_compile:
-            rivals["compile"] = torch.compile(model)
+            rivals["compile"] = torch.compile(model, mode=mode)
         with torch.no_grad():
             want, got = model(ids, past).float(), jitted(ids, past).float()
             times = medians({name: functools.partial(fn, ids, past) for name, fn in rivals.items()})
@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[*RECIPES, "train"])
     parser.add_argument("--hidden", type=int, default=2048)
     parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--mode", default="default")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--json")
     chosen = parser.parse_args()
@@ -162,7 +163,7 @@ def main() -> None:
     for name in chosen.only:
         try:
             found[name] = train(chosen.hidden, chosen.layers) if name == "train" else \
-                infer(name, chosen.hidden, chosen.layers, not chosen.no_compile)
+                infer(name, chosen.hidden, chosen.layers, not chosen.no_compile, chosen.mode)
             print(name, {key: round(value, 4) for key, value in found[name].items()}, flush=True)
         except Exception as error:  # a recipe whose kernel is not there
             print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 from jitpy.backends.triton import plan_graph
 from jitpy.ir.builder import Builder
@@ -11,7 +14,7 @@ from jitpy.ir.graph import Graph, Node
 from jitpy.ir.ops.matmul import INT8_PRODUCT
 from jitpy.ir.spec import contiguous_spec
 from jitpy.runtime.gpu.compile import Target, compile_kernels
-from tests.graph_tools import spec_of
+from tests.graph_tools import spec_of, trace
 from tests.triton.cases import BF16, Tensor
 from tests.triton.test_float8 import KINDS
 from tests.triton.test_products import launches, run
@@ -58,6 +61,26 @@ def test_scaled_float8(kind: torch.dtype, rows: int, inner: int, by_rows: bool) 
     found = computed(graph, inputs)
     assert found.dtype is BF16
     assert (found - wanted).norm() <= 3e-3 * wanted.norm()
+
+
+def packed(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """Numbers of four bits, two a byte, with a factor for 32 of them."""
+    numbers = torch.stack([weight & 15, weight >> 4], -1).view(len(scale), -1, 32).to(BF16) - 8
+    return F.linear(x, (numbers * scale[:, :, None]).view(len(scale), -1))
+
+
+def grouped(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    return F.linear(x, (weight.view(len(scale), -1, 32).to(BF16) * scale[:, :, None]).view(weight.shape)).relu()
+
+
+@pytest.mark.parametrize("rows", [1, 16, 48])
+@pytest.mark.parametrize("fn", [packed, grouped])
+def test_weights_in_groups_are_converted_in_the_product(fn: Callable[..., Tensor], rows: int) -> None:
+    weight = torch.randint(0, 256, (64, 128), dtype=torch.uint8) if fn is packed else \
+        torch.randint(-128, 128, (64, 256), dtype=torch.int8)
+    inputs = torch.randn(rows, 256).to(BF16), weight, torch.rand(64, 8).to(BF16)
+    wanted = fn(*inputs).float()
+    assert (computed(trace(fn, inputs), inputs).float() - wanted).norm() <= 5e-3 * wanted.norm()
 
 
 def test_factors_of_blocks_are_the_librarys() -> None:

@@ -14,6 +14,7 @@ from ...ir.spec import Dim, prod
 from ...schedule.expr import COST, Expr, walk
 from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel
+from ...schedule.values import Product
 
 #: Programs that fill the chip a few times over.
 ENOUGH_PROGRAMS = 1024
@@ -222,8 +223,12 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
     if rows:
         tile = 2048 if widest(kernel) <= 2 else 1024
         if static and row <= LONGEST_ROW and not (stages == 1 and count < 64 and row > 4096):
+            is_product = any(isinstance(one.value, Product) for one in kernel.reductions)
+            tile = 4096 // widest(kernel) if is_product else tile
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
             warps = max(1, min(16, width * row // 1024 if row >= 4096 and stages > 1 else width * row // 512))
+            if is_product:  # two wide loads a thread, and four of long rows
+                warps = max(min(warps, 4), width * row * widest(kernel) // 2048)
             return _launch(parallel, width, reduced, max(row, 2), warps)
         if passes > 1 and clusters:
             shared = _cluster_launch(kernel, length)
