@@ -234,7 +234,7 @@ def test_full_graph_error_carries_the_break() -> None:
     fast = jitpy.jit(fn, fullgraph=True, backend="eager")
     for _ in range(2):
         with pytest.raises(jitpy.FullGraphError) as caught:
-            fast(torch.ones(1))
+            fast(torch.ones(2))
         assert caught.value.record.reason.id == "data_dependent_branch"
         assert caught.value.record.source_line == "if x.sum() > 0:"
         assert "hint" in str(caught.value)

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import jitpy
+from tests.counting import variants
 
 torch_compiled = torch.compile(flex_attention)
 masks_compiled = torch.compile(create_block_mask)
@@ -130,3 +131,26 @@ def test_llama_of_hugging_face():
         for own, other in zip(flexible.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(own.grad, other.grad, atol=1e-6, rtol=1e-4)
     assert one_graph(lambda: flexible(input_ids=ids, labels=ids).loss)
+
+
+@pytest.mark.parametrize("attention", ["flex_attention", "sdpa"])
+def test_padding_masks_of_hugging_face(attention):
+    """Whether a mask hides anything is asked when a call begins: one graph, and none more for other sizes."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, use_cache=False, attn_implementation=attention)
+    model = transformers.LlamaForCausalLM(config).eval()
+
+    def logits(ids, mask):
+        return model(ids, attention_mask=mask).logits * mask.unsqueeze(-1)
+
+    compiled, before = jitpy.jit(logits, fullgraph=True), variants()
+    with torch.no_grad():
+        for batch, length in ((2, 12), (3, 17), (4, 9), (2, 20)):
+            ids = torch.randint(0, 64, (batch, length))
+            for hidden in (0, 3):
+                mask = (torch.arange(length) >= hidden).long().repeat(batch, 1)
+                torch.testing.assert_close(compiled(ids, mask), logits(ids, mask), rtol=1e-4, atol=1e-5)
+    assert variants() - before <= 4

@@ -29,6 +29,36 @@ def flags_in_lists(flag, x):
     return bool(flag), not flag, x + 1 if flag else x, x * 2 if flag.any() and not flag.all() else -x
 
 
+def masks(*sizes):
+    return tuple(lambda n=n, padded=padded: (torch.arange(2 * n).view(2, n) >= padded, torch.ones(2, n))
+                 for n in sizes for padded in (0, 3))
+
+
+@case(*masks(4, 5, 7, 4), fullgraph=True)
+def masks_that_hide_nothing(mask, x):
+    """As Hugging Face asks whether a padding mask is needed."""
+    if mask[:, -mask.shape[1]:].sum() == mask.numel():
+        return x + 1
+    return x * 2 if mask.any() and not mask.all() else -x
+
+
+@case(*masks(4, 5), fullgraph=True)
+def masks_of_integers(mask, x):
+    mask = mask.to(torch.int64)
+    return x + 1 if mask.bool().all() else x * mask
+
+
+@case(*masks(4, 4))
+def masks_that_are_changed_before(mask, x):
+    mask[0, 0] = False
+    return x + 1 if mask.all() else x * mask
+
+
+@case(lambda: (torch.ones(1 << 17, dtype=torch.bool),), lambda: (torch.ones(3),))
+def too_much_to_ask_in_front(mask):
+    return mask + 1 if mask.all() else mask
+
+
 @case(*numbers(1.5, float("nan"), -1.0), fullgraph=True)
 def floats(n, x):
     return x + 1 if float(n) > 0 else x * 2 if n <= 0 else -x

@@ -23,7 +23,7 @@ declare("_to_copy", "add", "all", "any", "arange", "bitwise_and", "bitwise_not",
         "where", "zeros_like", takes_integers=True)
 declare("item.default", "_to_copy.default", "detach.default", "all.default", "any.default", "logical_not.default",
         "remainder.Scalar", "view.default", "select.int", "squeeze.default", "eq.Scalar", "ne.Scalar", "lt.Scalar",
-        "le.Scalar", "gt.Scalar", "ge.Scalar", is_question=True)
+        "le.Scalar", "gt.Scalar", "ge.Scalar", "sum.default", "slice.Tensor", is_question=True)
 declare("add", "sub", "rsub", "neg", "clone", "_to_copy", "sum", "mean", "cat", "stack", "fill", "zero",
         keeps_input=False, keeps_result=False)
 declare("mul", "div", "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "embedding", "layer_norm",
