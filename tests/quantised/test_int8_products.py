@@ -133,3 +133,24 @@ def test_weights_of_a_convolution_that_change():
     with torch.inference_mode():
         check()
     check()
+
+
+@pytest.mark.parametrize("scale", [float("inf"), float("nan"), 1e38])
+def test_scales_that_are_no_usual_numbers(scale):
+    """Products with weights that are zero are NaN."""
+    x, w, zeros, scales, bias = images()
+    scales[2], w[2] = scale, 0
+    for given in ((x, w, zeros, scales, bias, 0, 0.02), (x, w, zeros, scales.abs().clamp(max=1), bias, 0, scale)):
+        fn = lambda *tensors, given=given: convolution(*tensors, *given[5:], 1, 1, 1, 1)  # noqa: E731
+        got, want = jitpy.jit(fn)(*given[:5]), fn(*given[:5])
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3, equal_nan=True)
+    x, w, zeros, scales, bias = operands(torch.uint8, (5,), 64, 24)
+    if scale != 1e38:
+        scales[2], w[2], zeros[2] = scale, 0, 0
+        fn = lambda *tensors: product(*tensors, 0, 0.02)  # noqa: E731
+        torch.testing.assert_close(jitpy.jit(fn)(x, w, zeros, scales, bias), fn(x, w, zeros, scales, bias),
+                                   rtol=1e-3, atol=1e-3, equal_nan=True)
+        fn = lambda *tensors: product(*tensors, 3, scale)  # noqa: E731
+        x, w, zeros, scales, bias = operands(torch.uint8, (5,), 64, 24)
+        torch.testing.assert_close(jitpy.jit(fn)(x, w, zeros, scales, bias), fn(x, w, zeros, scales, bias),
+                                   equal_nan=True)

@@ -26,6 +26,8 @@ from ..spec import TensorSpec, contiguous_stride, prod
 #: how long rows may be, so that no sum of 32 bits overflows
 _LONGEST = 1 << 14
 _BYTES = (torch.int8, torch.uint8)
+#: where floats overflow that integers do not: infinities and NaNs are left to floats
+_LARGEST_SCALE = 2.0 ** 64
 
 
 def use_integer_products(graph: Graph) -> list[str]:
@@ -74,7 +76,7 @@ def _is(value: Any, name: str) -> bool:
 
 def _activation(node: Any) -> tuple[Node, int, float] | None:
     """(x, zx, sx) of `(float(x) - zx) * sx`."""
-    if not _is(node, "aten.mul.Tensor") or type(node.args[1]) is not float:
+    if not _is(node, "aten.mul.Tensor") or type(node.args[1]) is not float or not abs(node.args[1]) < _LARGEST_SCALE:
         return None
     inner, zero = node.args[0], 0
     if _is(inner, "aten.sub.Tensor") and type(inner.args[1]) is int:
@@ -197,21 +199,27 @@ class _Convolution:
 
     def __call__(self, x: torch.Tensor, w: torch.Tensor, zw: torch.Tensor, sw: torch.Tensor,
                  bias: torch.Tensor | None) -> torch.Tensor:
-        if zw.any():
+        packed = None if zw.any() else self._packed(x, w, sw.reshape(-1))
+        if packed is None:
             made = torch.nn.functional.conv2d((x.to(torch.float32) - self.zero) * self.scale, (w - zw) * sw, bias,
                                               *self.places, self.groups)
             return made.contiguous(memory_format=torch.channels_last)
-        scales = sw.reshape(-1)
+        made = torch.ops.onednn.qconv_pointwise(
+            x, self.scale, self.zero, packed, sw.reshape(-1), zw.reshape(-1), bias, *self.places, self.groups,
+            1.0, 0, torch.float32, "none", [], "")
+        return made.contiguous(memory_format=torch.channels_last)
+
+    def _packed(self, x: torch.Tensor, w: torch.Tensor, scales: torch.Tensor) -> torch.Tensor | None:
+        """The weights as oneDNN takes them; None where their scales are too large."""
         known = self.known
         if known is None or known[2] != list(x.shape) or not torch.equal(known[0], _words(w)) or \
                 not torch.equal(known[1], scales):
+            if not bool((scales.abs() < _LARGEST_SCALE).all()):
+                return None
             packed = torch.ops.onednn.qconv_prepack(w, scales, self.scale, self.zero, *self.places, self.groups,
                                                     list(x.shape))
             known = self.known = _words(w).clone(), scales.clone(), list(x.shape), packed
-        made = torch.ops.onednn.qconv_pointwise(
-            x, self.scale, self.zero, known[3], scales, zw.reshape(-1), bias, *self.places, self.groups, 1.0, 0,
-            torch.float32, "none", [], "")
-        return made.contiguous(memory_format=torch.channels_last)
+        return known[3]
 
 
 __all__ = ["use_integer_convolutions", "use_integer_products"]
