@@ -6,7 +6,6 @@ these functions: a call of the function with samples tells what it returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,12 +166,10 @@ def _merged(builder: GraphBuilder, specs: Any, points: tuple[int, ...], known: l
         return first
 
     def size(values: tuple[int, ...]) -> Dim:
-        fitting: Iterator[Dim] = (one for one in (values[0], *known) if all(
-            builder.sizes.near_hint(one, more) == value for more, value in zip(points, values, strict=True)))
-        one = next(fitting, None)
-        if one is None:
-            raise NotCovered("a size that is none of an argument")
-        return one
+        for one in (values[0], *known):
+            if all(builder.sizes.near_hint(one, more) == value for more, value in zip(points, values, strict=True)):
+                return one
+        raise NotCovered("a size that is none of an argument")
 
     shape = tuple(map(size, zip(*(spec.shape for spec in specs), strict=True)))
     dense = all(spec.stride == contiguous_stride(spec.shape) for spec in specs)

@@ -32,6 +32,7 @@ from ..capture.history import bring_up_to_date, without_history
 from ..capture.traced import Uncapturable
 from ..guards.source import CallSource, attr
 from ..interpreter.frame import Frame, first_argument
+from ..interpreter.keyed_items import check_keyed
 from ..interpreter.library_code import is_library
 from ..interpreter.trace_context import SymbolicTraceContext
 from ..models.builtins.caches import changed_result
@@ -138,6 +139,7 @@ class FrameCodegen:
         violated = lost_way(self.interp)
         if violated is not None:
             raise violated
+        check_keyed(self.context)
         changed = changed_result(self.interp, probe.has_built)
         if changed is not None:
             raise RestartAnalysis(changed, GraphBreak("unsupported_call",

@@ -35,6 +35,9 @@ class Observations:
         self.whole_operators: set[Any] = set()
         #: values that the program needed to know, by what they are about
         self.needed: dict[Any, set[int]] = {}
+        #: texts that were keys of dicts at first, and the places where others were since
+        self.keys: dict[Any, str] = {}
+        self.changing_keys: set[Any] = set()
         #: functions without a place in a module: references to the code and to the function seen last
         self.functions: dict[Any, tuple[weakref.ref[types.CodeType], weakref.ref[types.FunctionType]]] = {}
         self.made_anew: set[Any] = set()
@@ -101,6 +104,12 @@ class Observations:
         if len(seen) <= many:
             seen.add(value)
         return len(seen) > many
+
+    def is_changing_key(self, key: Any, text: str | None = None) -> bool:
+        """Note the text in a place; whether it is a key of dicts that was another one before."""
+        if text is not None and self.keys.get(key, text) != text:
+            self.changing_keys.add(key)
+        return key in self.changing_keys
 
     def varies(self, key: Any) -> bool:
         """Whether there were many values in a place that `is_needed_often` was told of."""

@@ -25,7 +25,7 @@ from ..capture.front_calls import FrontCall
 from ..capture.known_numbers import pin
 from ..models.builtins import iteration, plain_parts, sets, symbolic_text
 from ..values import ConstValue, ExceptionValue, GeneratorValue, TraceContext, Value
-from . import attributes, calls, constant_folding, hash_keys, operators, subscripts
+from . import attributes, calls, constant_folding, hash_keys, keyed_items, operators, subscripts
 from .callees import is_looking, keep_callers
 from .frame import PUSHED, Frame, TracedException
 from .library_code import is_library, is_polyfill, stands_for_c
@@ -373,6 +373,7 @@ class SymbolicInterpreter:
     plain_part = plain_parts.plain_part
     instance_key = hash_keys.instance_key
     identity_key = hash_keys.identity_key
+    read_by_key = keyed_items.read_by_key
     length = operators.length
 
     # -- exceptions -----------------------------------------------------------------------------------------

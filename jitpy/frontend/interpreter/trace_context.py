@@ -121,6 +121,8 @@ class SymbolicTraceContext:
         #: id of an instance that is a key, and of its `__dict__` -> that, and the attributes that tell which key
         self.likenesses: dict[int, Any] = {}  # what stands for such instances as keys
         self.kept_attributes: dict[int, tuple[Any, tuple[str, ...]]] = {}
+        #: by a source that items of dicts are found by: when that was, and what was read there (`keyed_items.py`)
+        self.keyed: dict[Any, tuple[int, set[Any]]] = {}
         self.writes = 0  # counts every change of a Value, so that a break can tell whether its instruction did anything
         self.touches = 0  # counts changes of what came from outside, dicts aside (they have logs)
         self.specialized: list[str] = []
@@ -323,7 +325,8 @@ class SymbolicTraceContext:
             if cls is float and self._is_dynamic_float(obj, source) and obj == obj:  # which NaN it is, may be asked
                 return ScalarValue(float_input(self.builder, obj, source), source)
             if not isinstance(source, ConstSource):
-                if cls is str and self.may_break and is_changing_text(self, obj, source):
+                if cls is str and (self.may_break and is_changing_text(self, obj, source) or
+                                   self.history.is_changing_key(source.key(), obj)):
                     self.guard(source, "type", str)
                     return TextValue(obj, source)  # `pin` breaks the graph where the text is needed
                 self.guard(source, "id" if obj is None or cls is bool else "eq", obj)

@@ -42,6 +42,7 @@ class TraceContext(Protocol):
     #: texts of sizes that were taken as fixed, for reports
     specialized: Any
     breakable: bool
+    keyed: Any
     why: str
     dynamic: str
 
@@ -165,6 +166,7 @@ class Interpreter(Protocol):
     def truth_of_number(self, traced: Any) -> Any: ...
     def instance_key(self, value: Value) -> Any: ...
     def identity_key(self, value: Value) -> Any: ...
+    def read_by_key(self, d: Any, key: Value, is_item: bool) -> Any: ...
 
 
     # exceptions of the traced program: to `raise`

@@ -78,7 +78,9 @@ class DictValue(ObjectValue):
         return const(same == (symbol == "=="))
 
     def getitem(self, interp: Interpreter, key: Value) -> Any:
-        found = interp.context.dict_get(self, key.key(interp))
+        found = interp.read_by_key(self, key, True)
+        if found is NotImplemented:
+            found = interp.context.dict_get(self, key.key(interp))
         if found is not None:
             return found
         if not interp.context.has_slot(self.cls, "__missing__"):
@@ -99,7 +101,8 @@ class DictValue(ObjectValue):
         interp.context.dict_delete(self, real_key)
 
     def contains(self, interp: Interpreter, item: Value) -> Value:
-        return const(interp.context.dict_get(self, item.key(interp)) is not None)
+        found = interp.read_by_key(self, item, False)
+        return const(interp.context.dict_get(self, item.key(interp)) is not None if found is NotImplemented else found)
 
     @property
     def was_read(self) -> bool:

@@ -29,7 +29,11 @@ class TextValue(PyValue):
 
     def pinned_object(self, context: TraceContext) -> Any:
         if self.function is None:
-            raise GraphBreak("changing_value", str(self.source))
+            assert self.source is not None
+            if not context.history.is_changing_key(self.source.key()) or context.history.varies(self.source.key()):
+                raise GraphBreak("changing_value", str(self.source))
+            context.guard(self.source, "eq", self.obj)
+            return self.obj
         return self.function(*(arg.part_of_text(context) for arg in self.args))
 
     part_of_text = pinned_object

@@ -34,6 +34,11 @@ def _relation(name: str) -> Callable[..., SizeNode]:
     return lambda *nodes: nodes[0]._new(getattr(sympy, name)(*(node.expr for node in nodes)), bool)
 
 
+def _function(name: str, kind: type | None = None) -> Callable[..., SizeNode]:
+    """A number by sympy's function of that name."""
+    return lambda self: self._new(getattr(sympy, name)(self.expr), kind or self.kind)
+
+
 def _arithmetic(operation: Callable[[Any, Any], Any], kind: type | None = None) -> Callable[..., SizeNode]:
     return lambda self, other: self._number(other, operation, kind)
 
@@ -206,17 +211,8 @@ class SizeNode:
     def neg(self) -> SizeNode:
         return self._new(-self.expr, self.kind)
 
-    def abs(self) -> SizeNode:
-        return self._new(sympy.Abs(self.expr), self.kind)
-
     def pos(self) -> SizeNode:
         return self
-
-    def floor(self) -> SizeNode:
-        return self._new(sympy.floor(self.expr))
-
-    def ceil(self) -> SizeNode:
-        return self._new(sympy.ceiling(self.expr))
 
     def trunc(self) -> SizeNode:
         return self.ceil() if self._new(sympy.Lt(self.expr, 0), bool).guard_bool("", 0) else self.floor()
@@ -230,8 +226,8 @@ class SizeNode:
     def is_integer(self) -> SizeNode:
         return self.wrap_bool(bool(self.expr.is_integer))
 
-    def sym_sqrt(self) -> SizeNode:
-        return self._new(sympy.sqrt(self.expr), float)
+    abs, sym_sqrt = _function("Abs"), _function("sqrt", float)
+    floor, ceil = _function("floor", int), _function("ceiling", int)
 
     def sym_max(self, other: SizeNode) -> SizeNode:
         return self if self.ge(other).guard_bool("", 0) else other
