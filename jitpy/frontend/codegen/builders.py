@@ -36,7 +36,8 @@ from ..values import (
     WrapperValue,
 )
 from ..values.function_block import FunctionBlockValue
-from .frame_code import Emitter, builds, later, unreconstructable
+from .code_writer import later
+from .frame_code import Emitter, builds, unreconstructable
 
 
 @builds(ListValue)

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from bytecode import Bytecode, FreeVar, Instr, Label
+from bytecode import FreeVar, Label
+from bytecode.instr import InstrLocation
 
 from ...ir.algebra import sympy
 from ...ir.sizes_expr import python_text
@@ -51,30 +52,21 @@ from ..values import (
     TensorValue,
     Value,
 )
+from .code_writer import CodeWriter, later, make_code
 
 _PY311 = sys.version_info < (3, 12)
-_PY313 = sys.version_info >= (3, 13)
-_SIMPLE_CONSTANTS = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), types.CodeType)
 
 
-class _Slot:
-    """A placeholder for an object in the constants of code being assembled."""
-
-    def __init__(self, obj: Any) -> None:
-        self.obj = obj
-
-
-class Emitter:
+class Emitter(CodeWriter):
     """Writes one function body."""
 
     def __init__(self, context: SymbolicTraceContext, code: types.CodeType) -> None:
+        super().__init__(InstrLocation(code.co_firstlineno, None, None, None))
         self.context = context
         self.code = code
         self.params = param_names(code)
-        self.line = code.co_firstlineno
         self.prelude: list[Any] = []
-        self.body: list[Any] = []
-        self.out: list[Any] = self.body
+        self.body: list[Any] = self.out
         self._memo: dict[int, str] = {}
         self._sources: dict[Any, str] = {}
         self._held: list[Any] = []
@@ -93,16 +85,6 @@ class Emitter:
 
     # -- instructions ---------------------------------------------------------------------------------------
 
-    def emit(self, name: str, *arg: Any) -> None:
-        self.out.append(Instr(name, *arg, lineno=self.line))
-
-    def const(self, obj: Any) -> None:
-        """Push an object."""
-        if isinstance(obj, _SIMPLE_CONSTANTS):
-            self.emit("LOAD_CONST", obj)
-        else:
-            self.emit("LOAD_CONST", _Slot(obj))
-
     def const_object(self, obj: Any) -> None:
         """Push an object of the program's, which the code does not keep alive if it is weakly held."""
         if is_weakly_held(obj):
@@ -119,21 +101,7 @@ class Emitter:
         self.emit("STORE_FAST", name)
         return name
 
-    def call(self, function: Any, *loads: Any) -> None:
-        """Push `function(*args)`; each of `loads` is a Value, or pushes one argument. `function` is an object or a
-        loader."""
-        push = function if getattr(function, "__name__", "") == "<lambda>" else (lambda: self.const(function))
-        if _PY313:
-            push()
-            self.emit("PUSH_NULL")
-        else:
-            self.emit("PUSH_NULL")
-            push()
-        for load in loads:
-            self._push(load)
-        self.finish_call(len(loads))
-
-    def _push(self, load: Any) -> None:
+    def push(self, load: Any) -> None:
         """Push a Value, or what a loader pushes."""
         if callable(load):
             load()
@@ -152,30 +120,16 @@ class Emitter:
 
     def set_attribute(self, target: Value, name: str, new: Any) -> None:
         """`target.name = new`, with `new` a Value or a loader."""
-        self._push(new)
+        self.push(new)
         self.load(target)
         self.emit("STORE_ATTR", name)
 
-    def finish_call(self, count: int) -> None:
-        if _PY311:
-            self.emit("PRECALL", count)
-        self.emit("CALL", count)
-
     def return_call(self, function: Any, arguments: Callable[[], None]) -> None:
         """`return function(*arguments)`, from a frame that is not seen from then on; `arguments` pushes a tuple."""
-        if _PY313:
-            self.const(function)
-            self.emit("PUSH_NULL")
-        else:
-            self.emit("PUSH_NULL")
-            self.const(function)
+        self.begin_call(function)
         arguments()
         self.emit("JUMP_BACKWARD_NO_INTERRUPT", self.hand_over)
         self.uses_hand_over = True
-
-    def closure_cell(self, name: str) -> None:
-        """Push a closure cell itself."""
-        self.emit("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(name))
 
     # -- sources --------------------------------------------------------------------------------------------
 
@@ -441,46 +395,20 @@ class Emitter:
 
     def assemble(self) -> types.CodeType:
         """The code object: positional parameters of the original, its free variables, prelude then body."""
-        code = self.code
-        head: list[Any] = []
-        free = list(code.co_freevars)
+        head = CodeWriter(self.location)
+        free = self.code.co_freevars
         if free:
-            head.append(Instr("COPY_FREE_VARS", len(free), lineno=code.co_firstlineno))
+            head.emit("COPY_FREE_VARS", len(free))
         if self.uses_hand_over:
             # The code before RESUME is hidden from tracebacks: the frame is the resume function's from then on.
             begin = Label()
-            head += [Instr("JUMP_FORWARD", begin, lineno=code.co_firstlineno), self.hand_over,
-                     Instr("CALL_FUNCTION_EX", 0, lineno=code.co_firstlineno),
-                     Instr("RETURN_VALUE", lineno=code.co_firstlineno), begin]
-        head.append(Instr("RESUME", 0, lineno=code.co_firstlineno))
-        bytecode = Bytecode([*head, *self.prelude, *self.body])
-        bytecode.argnames = list(self.params)
-        bytecode.argcount = len(self.params)
-        bytecode.freevars = free
-        bytecode.name = code.co_name
-        bytecode.qualname = code.co_qualname
-        bytecode.filename = code.co_filename
-        bytecode.first_lineno = code.co_firstlineno
-        bytecode.flags = code.co_flags & 0x10 | 0x03
-        return assemble(bytecode)
-
-
-#: what instructions that leave more on the stack than they take begin with
-_PUSHING = ("LOAD_", "PUSH_", "COPY", "BUILD_", "FOR_ITER", "BEFORE_WITH", "IMPORT_FROM", "GET_LEN", "MATCH_")
-
-
-def assemble(bytecode: Bytecode) -> types.CodeType:
-    """Assemble, then put the real objects where the constants hold placeholders."""
-    # Items whose number only the program's data bound (the items of a list) may all lie on the stack at once.
-    depth = 64 + sum(i.arg if i.name == "UNPACK_SEQUENCE" else i.name.startswith(_PUSHING)
-                     for i in bytecode if isinstance(i, Instr))
-    code = bytecode.to_code(stacksize=depth, compute_exception_stack_depths=False)
-    return code.replace(co_consts=tuple(c.obj if isinstance(c, _Slot) else c for c in code.co_consts))
-
-
-def slot(obj: Any) -> Any:
-    """A constant operand for `Instr`: simple ones as they are, others through a placeholder."""
-    return obj if isinstance(obj, _SIMPLE_CONSTANTS) else _Slot(obj)
+            head.emit("JUMP_FORWARD", begin)
+            head.out.append(self.hand_over)
+            head.emit("CALL_FUNCTION_EX", 0)
+            head.emit("RETURN_VALUE")
+            head.out.append(begin)
+        head.emit("RESUME", 0)
+        return make_code([*head.out, *self.prelude, *self.body], self.code, self.params, free)
 
 
 def unreconstructable(value: Value, born: int) -> Exception:
@@ -498,13 +426,6 @@ class Unreconstructable(Exception):
     def __init__(self, cause: GraphBreak) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-def later(function: Callable[..., None], *args: Any) -> Callable[[], None]:
-    def run() -> None:
-        function(*args)
-
-    return run
 
 
 def builds(kind: type) -> Callable[[Any], Any]:

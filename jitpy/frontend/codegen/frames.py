@@ -49,6 +49,7 @@ from ..values import (
 )
 from . import builders, live_generators, live_iterator_code  # noqa: F401  (register how objects are rebuilt)
 from .checked import Checked, run_plainly, runs_once
+from .code_writer import JUMP_IF_NOT_NONE
 from .frame_code import Emitter
 from .plain_loops import Loop, PlainLoops
 from .resume import ResumePoint, TailCall, raises_instead, run_to_end, run_to_raise
@@ -307,7 +308,7 @@ class FrameCodegen:
         """Where the graph gave None it failed: the frame runs as plain Python from its start."""
         go_on = Label()
         emitter.emit("COPY", 1)
-        emitter.emit("POP_JUMP_FORWARD_IF_NOT_NONE" if _PY311 else "POP_JUMP_IF_NOT_NONE", go_on)
+        emitter.emit(JUMP_IF_NOT_NONE, go_on)
         emitter.emit("POP_TOP")
         self.plain = all_positional(self.code)
         if self._generators():

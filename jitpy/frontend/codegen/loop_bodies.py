@@ -15,7 +15,6 @@ Bodies that leave the loop, handle exceptions or make functions stay as they are
 from __future__ import annotations
 
 import inspect
-import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,11 +24,9 @@ import torch
 from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
 
 from ..bytecode.code import CodeTable, CodeView, view_of
-from .frame_code import assemble, slot
+from .code_writer import JUMP_IF_NONE, CodeWriter, assemble, later, make_code
 from .resume import hide_frames, single
 
-_PY311 = sys.version_info < (3, 12)
-_PY313 = sys.version_info >= (3, 13)
 _ITEM = "___item"
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _NEVER = frozenset({
@@ -182,14 +179,7 @@ def _body(view: CodeView, loop: _Loop, code: types.CodeType) -> types.CodeType:
             items += [_free(part) for part in single(item)]
     items += [end, *(Instr("LOAD_FAST", name, lineno=line) for name in loop.given),
               Instr("BUILD_TUPLE", len(loop.given), lineno=line), Instr("RETURN_VALUE", lineno=line)]
-    bytecode = Bytecode(items)
-    bytecode.argnames = [_ITEM, *loop.taken]
-    bytecode.argcount = len(bytecode.argnames)
-    bytecode.freevars = list(loop.cells)
-    bytecode.name, bytecode.qualname = code.co_name, code.co_qualname
-    bytecode.filename, bytecode.first_lineno = code.co_filename, code.co_firstlineno
-    bytecode.flags = code.co_flags & 0x10 | 0x03
-    return assemble(bytecode)
+    return make_code(items, code, [_ITEM, *loop.taken], loop.cells)
 
 
 def _free(item: Instr) -> Instr:
@@ -200,42 +190,21 @@ def _free(item: Instr) -> Instr:
 def _call(view: CodeView, loop: _Loop, again: Label, body: Body) -> list[Any]:
     """Behind FOR_ITER: call the body, take what it gives, and go on with the next item; or run it as it is."""
     where = view.bytecode[view.instructions[loop.head].item].location
-    own = view.bytecode.cellvars
-    out: list[Any] = []
-
-    def emit(name: str, *arg: Any) -> None:
-        out.append(Instr(name, *arg, location=where))
-
-    emit("STORE_FAST", _ITEM)
-    if not _PY313:
-        emit("PUSH_NULL")
-    emit("LOAD_CONST", slot(body))
-    if _PY313:
-        emit("PUSH_NULL")
-    for name in loop.cells:
-        emit("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", CellVar(name) if name in own else FreeVar(name))
-    if loop.cells:
-        emit("BUILD_TUPLE", len(loop.cells))
-    else:
-        emit("LOAD_CONST", None)
-    for name in (_ITEM, *loop.taken):
-        emit("LOAD_FAST", name)
-    if _PY311:
-        emit("PRECALL", len(loop.taken) + 2)
-    emit("CALL", len(loop.taken) + 2)
-    plain = Label()
-    emit("COPY", 1)
-    emit("POP_JUMP_FORWARD_IF_NONE" if _PY311 else "POP_JUMP_IF_NONE", plain)
-    emit("UNPACK_SEQUENCE", len(loop.given))
+    writer, plain = CodeWriter(where), Label()
+    writer.emit("STORE_FAST", _ITEM)
+    writer.call(body, later(writer.closure_cells, loop.cells, view.bytecode.cellvars),
+                *(later(writer.emit, "LOAD_FAST", name) for name in (_ITEM, *loop.taken)))
+    writer.emit("COPY", 1)
+    writer.emit(JUMP_IF_NONE, plain)
+    writer.emit("UNPACK_SEQUENCE", len(loop.given))
     for name in loop.given:
-        emit("STORE_FAST", name)
-    emit("DELETE_FAST", _ITEM)
-    emit("JUMP_BACKWARD", again)
-    out.append(plain)
-    emit("POP_TOP")
-    emit("LOAD_FAST", _ITEM)
-    emit("DELETE_FAST", _ITEM)
-    return out
+        writer.emit("STORE_FAST", name)
+    writer.emit("DELETE_FAST", _ITEM)
+    writer.emit("JUMP_BACKWARD", again)
+    writer.out.append(plain)
+    writer.emit("POP_TOP")
+    writer.take(_ITEM)
+    return writer.out
 
 
 def _assembled(items: list[Any], like: Bytecode) -> types.CodeType:

@@ -24,7 +24,7 @@ from bytecode.instr import InstrLocation
 
 from ..bytecode.code import CodeTable, CodeView, view_of
 from ..bytecode.resume_codes import Resumable, origins, plain
-from .frame_code import assemble, slot
+from .code_writer import CodeWriter, later, make_code
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
@@ -222,17 +222,9 @@ def resume_code(point: ResumePoint, globals_by_id: dict[int, dict[str, Any]],
     prologue = _prologue(point, target, line)
     places = [-1] * sum(isinstance(i, Instr) for i in prologue)
     items = _original_items(view, point, target, places, globals_by_id, line, loop_exit)
-    bytecode = Bytecode([*prologue, *items])
-    bytecode.argnames = parameters
-    bytecode.argcount = len(parameters)
-    bytecode.freevars = [closure_name(code, name) for name in point.cells]
-    bytecode.cellvars = [name for name in point.cells if name in code.co_cellvars]
-    bytecode.name = code.co_name
-    bytecode.qualname = code.co_qualname
-    bytecode.filename = code.co_filename
-    bytecode.first_lineno = code.co_firstlineno
-    bytecode.flags = code.co_flags & (inspect.CO_NESTED | inspect.CO_GENERATOR) | 0x03
-    made = assemble(bytecode)
+    made = make_code([*prologue, *items], code, parameters, [closure_name(code, name) for name in point.cells],
+                     [name for name in point.cells if name in code.co_cellvars],
+                     inspect.CO_NESTED | inspect.CO_GENERATOR)
     made = made.replace(co_stacksize=made.co_stacksize + code.co_stacksize)
     origins.set(made, (code, places))
     if not point.yields and not _raises(point):
@@ -255,28 +247,28 @@ def closure_name(code: types.CodeType, name: str) -> str:
 
 
 def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
-    out: list[Any] = []
+    writer = CodeWriter(InstrLocation(line, None, None, None))
     own = [name for name in point.cells if name in point.code.co_cellvars]
     if point.cells:
-        out.append(Instr("COPY_FREE_VARS", len(point.cells), lineno=line))
-    out += [Instr("MAKE_CELL", CellVar(name), lineno=line) for name in own]  # `locals()` looks for these
-    if point.yields:
-        out += [Instr("RETURN_GENERATOR", lineno=line), Instr("POP_TOP", lineno=line)]
-    out.append(Instr("RESUME", 0, lineno=line))
+        writer.emit("COPY_FREE_VARS", len(point.cells))
     for name in own:
-        out.append(Instr("LOAD_FAST" if _PY313 else "LOAD_CLOSURE", FreeVar(closure_name(point.code, name)),
-                         lineno=line))
-        out.append(Instr("STORE_FAST", name, lineno=line))
+        writer.emit("MAKE_CELL", CellVar(name))  # `locals()` looks for these
+    if point.yields:
+        writer.emit("RETURN_GENERATOR")
+        writer.emit("POP_TOP")
+    writer.emit("RESUME", 0)
+    for name in own:
+        writer.closure_cell(closure_name(point.code, name))
+        writer.emit("STORE_FAST", name)
     for i, kind in enumerate(point.layout):
         if kind == "null":
-            out.append(Instr("PUSH_NULL", lineno=line))
-            continue
-        # `locals()` looks
-        out += [Instr("LOAD_FAST", f"___s{i}", lineno=line), Instr("DELETE_FAST", f"___s{i}", lineno=line)]
+            writer.emit("PUSH_NULL")
+        else:
+            writer.take(f"___s{i}")
     if point.yields:
-        out.append(Instr("LOAD_CONST", None, lineno=line))  # what the first `next` gets
-    out.append(Instr("JUMP_FORWARD", target, lineno=line))
-    return out
+        writer.const(None)  # what the first `next` gets
+    writer.emit("JUMP_FORWARD", target)
+    return writer.out
 
 
 def _original_items(view: CodeView, point: ResumePoint, target: Label, places: list[int],
@@ -323,20 +315,21 @@ def _original_items(view: CodeView, point: ResumePoint, target: Label, places: l
 
 def _hand_on(point: ResumePoint, loop_exit: LoopExit, line: int) -> list[Any]:
     """`return loop_exit(stack, cells, locals())`."""
-    def call(function: Any, count: int, *arguments: Instr) -> list[Instr]:
-        null, push = Instr("PUSH_NULL", lineno=line), Instr("LOAD_CONST", slot(function), lineno=line)
-        precall = [Instr("PRECALL", count, lineno=line)] if _PY311 else []
-        return [*((push, null) if _PY313 else (null, push)), *arguments, *precall, Instr("CALL", count, lineno=line)]
-
-    own, load_cell = point.code.co_cellvars, "LOAD_FAST" if _PY313 else "LOAD_CLOSURE"
-    cells = [Instr(load_cell, CellVar(name) if name in own else FreeVar(name), lineno=line) for name in point.cells]
-    cells += [Instr("BUILD_TUPLE", len(cells), lineno=line)] if cells else [Instr("LOAD_CONST", None, lineno=line)]
+    writer = CodeWriter(InstrLocation(line, None, None, None))
     entries = [f"___e{position}" for position in range(point.depth)]  # a NULL is stored, too: that unbinds the variable
-    kept = [Instr("LOAD_FAST", name, lineno=line) for name, kind in zip(entries, point.layout, strict=False)
-            if kind != "null"]
-    return [*(Instr("STORE_FAST", name, lineno=line) for name in reversed(entries)),
-            *call(loop_exit, 3, *kept, Instr("BUILD_TUPLE", len(kept), lineno=line), *cells, *call(locals, 0)),
-            Instr("RETURN_VALUE", lineno=line)]
+    kept = [name for name, kind in zip(entries, point.layout, strict=False) if kind != "null"]
+
+    def stack() -> None:
+        for name in kept:
+            writer.emit("LOAD_FAST", name)
+        writer.emit("BUILD_TUPLE", len(kept))
+
+    for name in reversed(entries):
+        writer.emit("STORE_FAST", name)
+    writer.call(loop_exit, stack, later(writer.closure_cells, point.cells, point.code.co_cellvars),
+                later(writer.call, locals))
+    writer.emit("RETURN_VALUE")
+    return writer.out
 
 
 def _first_resume(view: CodeView) -> int:
@@ -392,45 +385,13 @@ def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, ta
     skip = Label()
     code = resume_code(inner, globals_by_id)
     space = globals_by_id[inner.globals_id]
-    block: list[Any] = [Instr("JUMP_FORWARD", skip, location=location), target]
-
-    def emit(name: str, *arg: Any) -> None:
-        block.append(Instr(name, *arg, location=location))
-
-    def load(name: str) -> None:
-        emit("LOAD_FAST", name)
-        emit("DELETE_FAST", name)  # the inner frame has it; this one's `locals()` does not
-
-    def begin(function: Any) -> None:
-        if not _PY313:
-            emit("PUSH_NULL")
-        function()
-        if _PY313:
-            emit("PUSH_NULL")
-
-    def finish(count: int) -> None:
-        if _PY311:
-            emit("PRECALL", count)
-        emit("CALL", count)
-
-    def make_inner() -> None:
-        begin(lambda: emit("LOAD_CONST", slot(types.FunctionType)))
-        emit("LOAD_CONST", code)
-        emit("LOAD_CONST", slot(space))
-        emit("LOAD_CONST", code.co_name)
-        emit("LOAD_CONST", None)
-        load("___closure")
-        finish(5)
-
-    names = inner.parameters("i")
-    if inner.cells:
-        begin(make_inner)
-    else:
-        function = types.FunctionType(code, space, code.co_name)
-        begin(lambda: emit("LOAD_CONST", slot(function)))
-    for name in names:
-        load(name)
-    finish(len(names))
-    block.append(skip)
-    out += block
-    places += [index] * sum(isinstance(i, Instr) for i in block)
+    writer = CodeWriter(location)
+    writer.emit("JUMP_FORWARD", skip)
+    writer.out.append(target)
+    parts = [later(writer.const, part) for part in (code, space, code.co_name, None)]
+    function = (lambda: writer.call(types.FunctionType, *parts, later(writer.take, "___closure"))) if inner.cells else \
+        types.FunctionType(code, space, code.co_name)
+    writer.call(function, *(later(writer.take, name) for name in inner.parameters("i")))
+    writer.out.append(skip)
+    out += writer.out
+    places += [index] * sum(isinstance(i, Instr) for i in writer.out)

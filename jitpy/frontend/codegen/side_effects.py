@@ -22,7 +22,8 @@ from ..values import (
     WrapperValue,
 )
 from .builders import fill_modelled
-from .frame_code import Emitter, later
+from .code_writer import later
+from .frame_code import Emitter
 
 
 def replay(emitter: Emitter) -> None:
