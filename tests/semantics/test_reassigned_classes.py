@@ -48,7 +48,7 @@ def breakable():
     pass
 
 
-@case(X, fullgraph=True)
+@case(X)
 def class_assign(x):
     a = A1()
     a.k = x

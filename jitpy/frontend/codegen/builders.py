@@ -142,7 +142,7 @@ def _boxed(emitter: Emitter, value: BoxedValue) -> None:
 @builds(ModelledValue)
 def _modelled(emitter: Emitter, value: ModelledValue) -> None:
     is_filled = hasattr(value.body, "fill")
-    emitter.make(value, lambda: emitter.const(value.body.make), lambda: emitter.const_object(value.cls),
+    emitter.make(value, value.body.make, lambda: emitter.const_object(value.cls),
                  *(() if is_filled else _hidden(value)))
     if is_filled:
         fill_modelled(emitter, value)
@@ -151,7 +151,7 @@ def _modelled(emitter: Emitter, value: ModelledValue) -> None:
 
 def fill_modelled(emitter: Emitter, value: ModelledValue) -> None:
     """Fill an object that exists with what tracing knows of its hidden state."""
-    emitter.run(lambda: emitter.const(value.body.fill), value, *_hidden(value))
+    emitter.run(value.body.fill, value, *_hidden(value))
 
 
 def _hidden(value: ModelledValue) -> list[Value]:
@@ -238,8 +238,7 @@ def _text(emitter: Emitter, value: TextValue) -> None:
     if value.source is not None:
         emitter.load_source(value.source)
         return
-    function = value.function
-    emitter.make(value, lambda: emitter.const(function), *value.args)
+    emitter.make(value, value.function, *value.args)
 
 
 @builds(SuperValue)

@@ -39,9 +39,8 @@ class CodeWriter:
         """Push an object."""
         self.emit("LOAD_CONST", obj if isinstance(obj, _SIMPLE_CONSTANTS) else _Slot(obj))
 
-    def begin_call(self, function: Any) -> None:
-        """Push what is called, in front of its arguments: an object, or what a lambda pushes."""
-        push = function if getattr(function, "__name__", "") == "<lambda>" else (lambda: self.const(function))
+    def begin_call(self, push: Callable[[], None]) -> None:
+        """Push what is called, in front of its arguments."""
         if not _PY313:
             self.emit("PUSH_NULL")
         push()
@@ -50,7 +49,11 @@ class CodeWriter:
 
     def call(self, function: Any, *loads: Any) -> None:
         """Push `function(*args)`; each of `loads` pushes one argument."""
-        self.begin_call(function)
+        self.call_pushed(later(self.const, function), *loads)
+
+    def call_pushed(self, push: Callable[[], None], *loads: Any) -> None:
+        """Push `function(*args)` of what `push` pushes."""
+        self.begin_call(push)
         for load in loads:
             self.push(load)
         if _PY311:

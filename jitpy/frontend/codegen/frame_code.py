@@ -126,7 +126,7 @@ class Emitter(CodeWriter):
 
     def return_call(self, function: Any, arguments: Callable[[], None]) -> None:
         """`return function(*arguments)`, from a frame that is not seen from then on; `arguments` pushes a tuple."""
-        self.begin_call(function)
+        self.begin_call(later(self.const, function))
         arguments()
         self.emit("JUMP_BACKWARD_NO_INTERRUPT", self.hand_over)
         self.uses_hand_over = True
@@ -173,7 +173,7 @@ class Emitter(CodeWriter):
         elif (function := front_calls.function_of(value)) is None:
             self.load_number(value.args[0])
         else:
-            self.call(lambda: self.const(function), *(later(self.load_number, arg) for arg in value.args))
+            self.call(function, *(later(self.load_number, arg) for arg in value.args))
 
     def _load_path(self, source: Source) -> None:
         """Push the value at a path, for the prelude."""
@@ -301,7 +301,7 @@ class Emitter(CodeWriter):
             return
         text = python_text(expr)
         function = eval(f"lambda {', '.join(map(str, symbols))}: {text}", {})
-        self.call(lambda: self.const(function), *(later(self.load_symbol, s) for s in symbols))
+        self.call(function, *(later(self.load_symbol, s) for s in symbols))
 
     def load_symbol(self, symbol: Any) -> None:
         """Push the run-time value of a size symbol."""

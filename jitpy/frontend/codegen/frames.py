@@ -180,7 +180,7 @@ class FrameCodegen:
             checked = Checked(compiled, graph) if may_fail and not once else None
             if instead is not None:
                 emitter.out.append(begin := TryBegin(failed, False, 0))
-            emitter.call(lambda: emitter.const(compiled if checked is None else checked), *loads)
+            emitter.call(compiled if checked is None else checked, *loads)
             if begin is not None:
                 emitter.out.append(TryEnd(begin))
             if checked is not None:
@@ -300,7 +300,7 @@ class FrameCodegen:
         """The graph raised an exception that no graph is expected to raise (memory is short, the user interrupts): the
         `with` and `try` blocks around it are left with it."""
         error = emitter.store_temp()
-        emitter.call(lambda: emitter.const(instead), lambda: emitter.const(self.context.root_globals),
+        emitter.call(instead, lambda: emitter.const(self.context.root_globals),
                      *self._own_values(emitter), lambda: emitter.emit("LOAD_FAST", error))
         emitter.emit("RETURN_VALUE")
 

@@ -65,7 +65,8 @@ def _sequence_iterator(emitter: Emitter, value: SequenceIterator) -> None:
 
 @builds(DictIterator)
 def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
-    if value.changed:
+    if value.changed or not value.finished and value.of.source is None and \
+            len(emitter.context.dict_items(value.of)) != len(value.keys):
         raise RestartAnalysis(value.born,
                               GraphBreak("unsupported_value", "iteration over a dict that has changed its size"))
     kind, index, backwards = (lambda: emitter.const(value.kind)), (lambda: emitter.const(value.index)), \
@@ -81,8 +82,7 @@ def _dict_iterator(emitter: Emitter, value: DictIterator) -> None:
                                                        backwards))
         return
     else:
-        emitter.call(iterator_of_size, value.of, kind, index, backwards,
-                     lambda: emitter.const(len(value.keys)))
+        emitter.call(advanced, value.of, kind, index, backwards)
     emitter.remember(value)
 
 
@@ -143,17 +143,4 @@ def advanced(mapping: dict[Any, Any], kind: str, count: int, backwards: bool) ->
     iterator = reversed(view) if backwards else iter(view)
     for _ in range(count):
         next(iterator)
-    return iterator
-
-
-def iterator_of_size(mapping: dict[Any, Any], kind: str, count: int, backwards: bool, size: int) -> Any:
-    """`advanced`, made when the dict had `size` items: where it has another number now, the next step raises."""
-    if len(mapping) == size:
-        return advanced(mapping, kind, count, backwards)
-    items = list(dict.items(mapping))
-    dict.clear(mapping)
-    dict.update(mapping, dict.fromkeys(object() for _ in range(size)))
-    iterator = advanced(mapping, kind, count, backwards)
-    dict.clear(mapping)
-    dict.update(mapping, items)
     return iterator

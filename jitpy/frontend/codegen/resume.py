@@ -388,10 +388,12 @@ def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, ta
     writer = CodeWriter(location)
     writer.emit("JUMP_FORWARD", skip)
     writer.out.append(target)
-    parts = [later(writer.const, part) for part in (code, space, code.co_name, None)]
-    function = (lambda: writer.call(types.FunctionType, *parts, later(writer.take, "___closure"))) if inner.cells else \
-        types.FunctionType(code, space, code.co_name)
-    writer.call(function, *(later(writer.take, name) for name in inner.parameters("i")))
+    values = [later(writer.take, name) for name in inner.parameters("i")]
+    if inner.cells:
+        parts = [later(writer.const, part) for part in (code, space, code.co_name, None)]
+        writer.call_pushed(lambda: writer.call(types.FunctionType, *parts, later(writer.take, "___closure")), *values)
+    else:
+        writer.call(types.FunctionType(code, space, code.co_name), *values)
     writer.out.append(skip)
     out += writer.out
     places += [index] * sum(isinstance(i, Instr) for i in writer.out)

@@ -28,7 +28,6 @@ from ..values import (
 )
 from ..values.attribute_rules import attributes_of
 from .frame import PUSHED, TracedException
-from .plain_classes import is_plain_class
 
 _FUNCTION_LIKE = (types.FunctionType,)
 _C_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -358,9 +357,7 @@ def object_setattr(interp: Interpreter, value: Value, name: str, new: Value) -> 
         if kind is types.MemberDescriptorType and value.set_member(interp, found, new):
             return None
         if kind in (types.GetSetDescriptorType, types.MemberDescriptorType):
-            if name == "__class__" and type(value) is ObjectValue and value.source is None:
-                _store_class(interp, value, new)
-            elif not value.set_c_attribute(interp, name, new):
+            if not value.set_c_attribute(interp, name, new):
                 raise unsupported(value, f".{name} = ...")
             return None
         setter = context.class_lookup(kind, "__set__")
@@ -379,25 +376,6 @@ def object_setattr(interp: Interpreter, value: Value, name: str, new: Value) -> 
         raise interp.throw(AttributeError, message)
     context.dict_set(attrs, name, new, const(name))
     return None
-
-
-def _store_class(interp: Interpreter, value: ObjectValue, new: Value) -> None:
-    """`value.__class__ = new` for an instance that the program made, of plain classes at the top of modules."""
-    cls = interp.context.pin(new) if new.opaque is not UNKNOWN else None
-    for one in (value.cls, cls):
-        if not isinstance(one, type) or not is_plain_class(one) or one.__flags__ & _ABSTRACT or is_weakly_held(one) or \
-                interp.context.class_lookup(one, "__del__") is not MISSING:
-            raise unsupported(value, ".__class__ = ...")
-    try:
-        object.__setattr__(object.__new__(value.cls), "__class__", cls)  # C knows which layouts fit
-    except TypeError as error:
-        raise interp.raise_real(error) from None
-    value.cls = cls
-    interp.context.writes += 1
-
-
-#: flag of classes that have abstract methods
-_ABSTRACT = 1 << 20
 
 
 def delete_attr(interp: Interpreter, value: Value, name: str) -> Any:
