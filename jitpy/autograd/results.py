@@ -16,7 +16,7 @@ import torch
 
 from ..ir.alias import alias_kind, has_tensor, hidden_history
 from ..ir.autograd_function import NAME as AUTOGRAD_FUNCTION
-from ..ir.graph import BEFORE_WRITES, CONSTANT, GETITEM, INPUT, LATE_HISTORY, Graph, Node, map_nodes
+from ..ir.graph import BEFORE_WRITES, CONSTANT, GETITEM, IN_INFERENCE_MODE, INPUT, LATE_HISTORY, Graph, Node, map_nodes
 from ..ir.op import NotCovered
 from ..ir.passes.cleanup import remove_dead_code
 from ..ir.spec import ScalarSpec, TensorSpec
@@ -126,11 +126,13 @@ def has_odd_views(graph: Graph) -> bool:
 def _is_restricted(bases: Bases, node: Node) -> bool:
     """Whether what may be written to a result is not what may be written to a plain view that is made when the graph
     runs, in the grad mode of the caller: it is a view, or shows one, that was made as one of several, in the other
-    grad mode (autograd lets nobody write what has a gradient to a view that was made under
+    grad mode or in inference mode (autograd lets nobody write what has a gradient to a view that was made under
     no_grad)."""
     mode = torch.is_grad_enabled()
     while bases.is_view(node):
-        if (node.op is GETITEM and node.grad_enabled) or node.grad_enabled != mode and node.op.target is not _DETACH:
+        other_mode = node.grad_enabled != mode or IN_INFERENCE_MODE in (
+            node.args[0] if node.op is GETITEM else node).meta
+        if (node.op is GETITEM and node.grad_enabled) or other_mode and node.op.target is not _DETACH:
             return isinstance(node.spec, TensorSpec) and node.spec.dtype.is_floating_point
         node = node.input_nodes()[0]
     return False

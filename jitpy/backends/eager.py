@@ -12,7 +12,8 @@ import torch
 from ..ir import CONSTANT, GETITEM, Graph, Node
 from ..ir.algebra import sympy
 from ..ir.alias import alias_kind, any_needs_grad, copies_before_write, views_behind_writes
-from ..ir.graph import OWN_VERSIONS
+from ..ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
+from ..ir.interpret import in_inference_mode
 from ..ir.ops.registered import looks_at_grad_mode
 from ..ir.trees import tree_leaves, tree_map
 from ..runtime.autograd_node import watch_change
@@ -115,6 +116,8 @@ class _Planner:
             function = torch.Tensor.data.__get__  # type: ignore[attr-defined]
         elif node.op.copies_memory:
             function = functools.partial(_scattered, function)
+        elif IN_INFERENCE_MODE in node.meta:
+            function = in_inference_mode(function)
         args = tuple(self._argument(arg) for arg in node.args)
         kwargs = {key: self._argument(arg) for key, arg in node.kwargs.items()}
         grad = node.grad_enabled if self.autograd and node.op is not GETITEM else \

@@ -13,7 +13,8 @@ import torch.fx
 
 from .algebra import sympy
 from .alias import any_needs_grad, copies_before_write, views_behind_writes
-from .graph import CONSTANT, GETITEM, OWN_VERSIONS, Graph, Node
+from .graph import CONSTANT, GETITEM, IN_INFERENCE_MODE, OWN_VERSIONS, Graph, Node
+from .interpret import in_inference_mode
 from .op import Op
 from .spec import ScalarSpec, TensorSpec
 from .trees import tree_map
@@ -104,6 +105,8 @@ class _Converter:
             function = named(node.op)
             if OWN_VERSIONS in node.meta:
                 function = _data_of
+            elif IN_INFERENCE_MODE in node.meta:
+                function = in_inference_mode(function)
             made = self.out.call_function(function, args, kwargs, name=node.name)
         if node.loc is not None:
             made.stack_trace = f'File "{node.loc.filename}", line {node.loc.line}, in {node.loc.function}'

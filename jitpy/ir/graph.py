@@ -35,6 +35,8 @@ BEFORE_WRITES = "made before writes"
 LATE_HISTORY = "late history"
 #: In the `meta` of a detach() that is `.data`: which one (an object). It has a version counter of its own.
 OWN_VERSIONS = "own versions"
+#: In the `meta` of a view: the program made it in inference mode, of a tensor that is none of that mode's.
+IN_INFERENCE_MODE = "made in inference mode"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from .algebra import sympy
-from .graph import Graph, Node
+from .graph import IN_INFERENCE_MODE, Graph, Node
 from .sizes import SizeCheckFailed, evaluate
 from .trees import tree_map
 
@@ -32,7 +32,8 @@ def interpret(graph: Graph, inputs: Sequence[Any], grad: bool = True) -> tuple[A
         for node in graph.nodes:
             torch.set_grad_enabled(grad and node.grad_enabled)
             args, kwargs = resolve(node.args, values, symbols), resolve(node.kwargs, values, symbols)
-            value = values[node] = node.op.target(*args, **kwargs)
+            function = in_inference_mode(node.op.target) if IN_INFERENCE_MODE in node.meta else node.op.target
+            value = values[node] = function(*args, **kwargs)
             for symbol, dim in unbacked.get(node, ()):
                 symbols[symbol] = int(value) if dim is None else value.size(dim)
         _check(graph, symbols)
@@ -50,6 +51,16 @@ def own_memory(results: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, 
         seen.add(tensor.untyped_storage()._cdata)
         found.append(tensor)
     return tuple(found)
+
+
+def in_inference_mode(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs in inference mode: a view that it makes says so for good."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._InferenceMode(True):
+            return function(*args, **kwargs)
+
+    return call
 
 
 @contextlib.contextmanager

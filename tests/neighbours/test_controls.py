@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import jitpy
-from jitpy.frontend import hook
 from jitpy.engine import all_engines
+from jitpy.frontend import hook
 
 
 def variants(jitted: Any) -> int:

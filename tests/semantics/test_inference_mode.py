@@ -32,7 +32,7 @@ BEGINS = "skipped"  # a break where the block begins, one where it ends
 # -- one graph
 
 
-@case(leaf, plain)
+@case(leaf, plain, fullgraph=True)
 def block_and_facts(x):
     with torch.inference_mode():
         y = x * 2
@@ -40,13 +40,13 @@ def block_and_facts(x):
     return y, modes, y.is_inference(), y.requires_grad, torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 @torch.inference_mode()
 def decorated(x):
     return x * 2 + 1
 
 
-@case(plain, factory=True)
+@case(plain, factory=True, fullgraph=True)
 def model_in_evaluation():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(), nn.Linear(4, 2)).eval()
 
@@ -57,7 +57,7 @@ def model_in_evaluation():
     return fn, model
 
 
-@case(plain, factory=True)
+@case(plain, factory=True, fullgraph=True)
 def method_with_state():
     class Cache:
         def __init__(self) -> None:
@@ -74,7 +74,7 @@ def method_with_state():
     return (lambda x: cache.step(x) + cache.step(x)), cache
 
 
-@case(leaf, plain)
+@case(leaf, plain, fullgraph=True)
 def mode_made_outside(x):
     with MODE:
         y = x * 2
@@ -83,14 +83,14 @@ def mode_made_outside(x):
     return y, z
 
 
-@case(lambda: (torch.randn(4), False), lambda: (torch.randn(4), True))
+@case(lambda: (torch.randn(4), False), lambda: (torch.randn(4), True), fullgraph=True)
 def mode_by_flag(x, on):
     with torch.inference_mode(on):
         y = x * 2
     return y, y.is_inference()
 
 
-@case(plain)
+@case(plain, fullgraph=True)
 def off_turns_gradients_on(x):
     with torch.no_grad():
         with torch.inference_mode(False):
@@ -144,7 +144,7 @@ def exception_behind_the_block(x):
     raise ValueError("b")
 
 
-@case(plain)
+@case(plain, fullgraph=True)
 def views_made_behind(x):
     with torch.inference_mode():
         y = x * 2
@@ -159,20 +159,20 @@ def detached_behind(x):
     return y.detach().is_inference(), y.data.is_inference(), y
 
 
-@case(plain)
+@case(plain, fullgraph=True)
 def constants_and_factories(x):
     with torch.inference_mode():
         return torch.tensor([1.0, 2.0]), torch.zeros(3), torch.arange(3), torch.rand(2), F.dropout(x, 0.5)
 
 
-@case(plain)
+@case(plain, fullgraph=True)
 def values_used_behind(x):
     with torch.inference_mode():
         y = x * 2
     return y + 1, (y * x).is_inference()
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 def targets_of_a_teacher(x):
     with torch.inference_mode():
         target = torch.tanh(x)
@@ -181,13 +181,13 @@ def targets_of_a_teacher(x):
     return loss.detach(), x.grad
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 def argument_is_written(x):
     with torch.inference_mode():
         x.mul_(2)
 
 
-@case(plain)
+@case(plain, fullgraph=True)
 def own_tensor_is_written_inside_and_behind(x):
     y = x * 2
     with torch.inference_mode():
@@ -196,19 +196,19 @@ def own_tensor_is_written_inside_and_behind(x):
     return y
 
 
-@case(made_inside)
+@case(made_inside, fullgraph=True)
 def inference_argument_is_written(x):
     with torch.inference_mode():
         x.add_(1)
     return x.is_inference()
 
 
-@case(made_inside, plain)
+@case(made_inside, plain, fullgraph=True)
 def inference_argument(x):
     return x * 2, x[1:], x[1:].is_inference(), (x * 2).is_inference(), x.is_inference()
 
 
-@case(plain)
+@case(plain, fullgraph=True)
 def generator_under_the_decorator(x):
     @torch.inference_mode()
     def rows():
@@ -218,7 +218,7 @@ def generator_under_the_decorator(x):
     return [(row, flag, torch.is_inference_mode_enabled()) for row, flag in rows()]
 
 
-@case(plain, leaf)
+@case(plain, leaf, fullgraph=True)
 def mixed_results(x):
     with torch.inference_mode():
         y = x * 2
@@ -226,7 +226,7 @@ def mixed_results(x):
     return y, x * 2, y[1:], z, y.sum().item()
 
 
-@case(leaf)
+@case(leaf, fullgraph=True)
 def accuracy_beside_a_step(x):
     loss = (x * x).sum()
     loss.backward()

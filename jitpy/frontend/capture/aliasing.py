@@ -156,8 +156,9 @@ def split_steps(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     specs: tuple[TensorSpec, ...],
+    inference: bool,
 ) -> list[ViewStep]:
-    """The parts of a multi-output view op, each as one single-output step on the base."""
+    """The parts of a multi-output view op, each as one single-output step on the base. `inference`: see ViewStep."""
     named = dict(zip((a.name for a in overload._schema.arguments[1:]), args, strict=False)) | kwargs
     dim = named.get("dim", 0)
     dim = dim + base.ndim if dim < 0 else dim
@@ -169,12 +170,12 @@ def split_steps(
 
     if overload is _aten.unbind.int:
         op = builder.op(_aten.select.int)
-        return [ViewStep(op, (dim, i), {}, spec, grad, True, parts(i))
+        return [ViewStep(op, (dim, i), {}, spec, grad, True, parts(i), inference=inference)
                 for i, spec in enumerate(specs)]
     op = builder.op(_aten.slice.Tensor)
     start: Any = 0
     for i, spec in enumerate(specs):
         stop = start + spec.shape[dim]
-        steps.append(ViewStep(op, (dim, start, stop, 1), {}, spec, grad, True, parts(i)))
+        steps.append(ViewStep(op, (dim, start, stop, 1), {}, spec, grad, True, parts(i), inference=inference))
         start = stop
     return steps

@@ -33,6 +33,7 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
     """See `GraphBuilder.finish`."""
     graph = builder.graph
     _refuse_inference_tensors(builder)
+    inference = builder.inference.settle(live)
     written = [
         (i, entry.payload)
         for i, entry in enumerate(builder.inputs)
@@ -73,13 +74,14 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
     connected = _read_under_autograd(builder)
     drop_unused_history(graph, spent=bool(builder.history.freed))
     with_history = _written_histories(builder, written)
+    inside = {outputs[id(p)] for p in live if inference is None and isinstance(p, TracedTensor) and p.storage.inference}
     results = frozenset(graph.nodes[recorded:])
     builder.speculation.settle(live)
     lower(graph, all_of_them=False)
     _protect_saved(builder, [i for i, _ in written], results)
     _guard_separate_memory(builder, [*(i for i, _ in written), *builder.speculation.turned])
     return Finished(graph, places, gone, sorted(connected - _read_under_autograd(builder), key=graph.inputs.index),
-                    with_history)
+                    inference is True, sorted(inside), with_history)
 
 
 def _read_under_autograd(builder: GraphBuilder) -> set[Node]:

@@ -38,6 +38,7 @@ from . import views, writes
 from .autograd_facts import keepers, requires_grad
 from .final_graph import finish_graph
 from .history import History
+from .inference_blocks import InferenceBlocks
 from .inputs import (
     ask_leaf,
     is_unrecorded,
@@ -133,6 +134,7 @@ class TracedGraphBuilder:
         self.speculation = Speculation(self)
         #: parameters that the program has made
         self.parameters = Parameters(self)
+        self.inference = InferenceBlocks(self)
         self.step: Callable[[], int] = lambda: 0
         self.step_behind: Callable[[int], int] = lambda step: 0
 
@@ -293,7 +295,10 @@ class TracedGraphBuilder:
 
     def fresh(self, node: Node) -> TracedTensor:
         """The tensor object of a node's result, in memory of its own."""
-        return TracedTensor(self, Storage(node), (), node, node.tensor)
+        return TracedTensor(self, self._memory(node), (), node, node.tensor)
+
+    def _memory(self, node: Node) -> Storage:
+        return Storage(node, inference=self.state.inference_mode)
 
     # -- ATen calls
 
@@ -319,7 +324,7 @@ class TracedGraphBuilder:
 
     def results(self, node: Node, spec: Spec) -> Any:
         if type(spec) is TensorSpec:
-            return TracedTensor(self, Storage(node), (), node, spec)
+            return TracedTensor(self, self._memory(node), (), node, spec)
         if type(spec) is ScalarSpec:
             return TracedScalar(node)
         if type(spec) is tuple:

@@ -14,7 +14,6 @@ import torch
 from jitpy.ir import Node
 
 from .speculation import Assumption
-from .torch_calls.tensor_attributes import shows_inference_tensor
 from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, ViewStep
 
 _DETACH = torch.ops.aten.detach.default
@@ -37,7 +36,7 @@ class Parameters:
     def make(self, data: TracedTensor, requires_grad: bool) -> TracedTensor:
         """`torch.nn.Parameter(data, requires_grad)`."""
         builder, storage = self._builder, data.storage
-        if builder.state.inference_mode or shows_inference_tensor(builder, data) or builder.state.transforms:
+        if builder.state.inference_mode or storage.inference or builder.state.transforms:
             raise Uncapturable("unsupported_op", "a parameter that is made in or of inference mode, or in a transform")
         if storage.leaf is not None or storage.frozen or True in data.lazy_bits:
             raise Uncapturable("unsupported_op", "a parameter made of another one, or of a tensor that requires grad")

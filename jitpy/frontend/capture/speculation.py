@@ -294,7 +294,7 @@ class Speculation:
         its memory."""
         builder, detail = self._builder, _TURNED
         if tensor.storage.input is not None and not tensor.chain and number is None or \
-                not tensor.dtype.is_floating_point or builder.state.inference_mode:
+                not tensor.dtype.is_floating_point or builder.state.inference_mode or tensor.storage.inference:
             raise Uncapturable("unsupported_op", detail)
         if tensor.storage.input is not None and tensor.storage.written and number is None:
             raise Uncapturable("unsupported_op", detail)  # it stays in that input's memory

@@ -23,7 +23,7 @@ from .default_devices import FunctionModes, function_modes
 from .traced import Uncapturable
 
 _NAMES = (
-    "grad_enabled", "autocast_cache_enabled", "autocast_nesting", "hooks_registered",
+    "grad_enabled", "inference_mode", "autocast_cache_enabled", "autocast_nesting", "hooks_registered",
     "attention", "generator_writes",
 )
 
@@ -58,9 +58,8 @@ class AutocastNesting:
 class TorchState:
     """Modes that change what torch calls do.
 
-    grad_enabled, autocast (device type -> AutocastState), autocast_cache_enabled,
-    autocast_nesting, hooks_registered, attention. Inference mode, default dtype and device are those of the frame's
-    start.
+    grad_enabled, inference_mode, autocast (device type -> AutocastState), autocast_cache_enabled,
+    autocast_nesting, hooks_registered, attention. Default dtypes and devices are those of the frame's start.
 
     `initial` is the state at the start of the frame, `changes()` what the interpreter has to replay.
     """

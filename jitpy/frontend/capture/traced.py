@@ -56,7 +56,8 @@ class ViewStep:
 
     `grad_enabled` is the mode under which the view was made; `multi` says that eager made it as one of
     several outputs (split, unbind: `parts`), whose in-place use autograd restricts; `is_data` that it is `.data`, whose
-    writes autograd does not see.
+    writes autograd does not see; `inference` that it was made in inference mode, of a tensor that is none of that
+    mode's.
     """
 
     op: Op
@@ -67,6 +68,7 @@ class ViewStep:
     multi: bool = False
     parts: Parts | None = None
     is_data: bool = False
+    inference: bool = False
 
 
 class Storage:
@@ -88,15 +90,16 @@ class Storage:
     written_at    the step of the first write; None: there was none
     frozen        a leaf that was made here shows this memory: it is not written to
     leaf          the parameter that was made of this memory, if one was
+    inference     what shows it are inference tensors: it was made here in inference mode
     unrecorded    what came from outside is a view that was made under no_grad: to eager it requires grad, as its base
                   does, and is a leaf without a gradient
     """
 
     __slots__ = ("base", "values", "writers", "generation", "input", "written", "lost_grad", "lost_at", "restricted",
                  "seen", "split", "history", "turned", "written_at", "frozen", "leaf",
-                 "unrecorded")
+                 "inference", "unrecorded")
 
-    def __init__(self, base: Node, input: int | None = None) -> None:
+    def __init__(self, base: Node, input: int | None = None, inference: bool = False) -> None:
         self.base = base
         self.values: tuple[Node, ...] = (base,)
         self.writers: tuple[Node, ...] = ()
@@ -113,6 +116,7 @@ class Storage:
         self.written_at: int | None = None
         self.frozen = False
         self.leaf: TracedTensor | None = None
+        self.inference = inference
         self.unrecorded = False
 
     def state(self) -> tuple[Any, ...]:
@@ -138,11 +142,12 @@ class GraphBuilder(Protocol):
     guards: Any
     graph: Graph
     loc: Any
-    #: torch's global state; what backward passes ran through; assumptions on histories; parameters made
+    #: torch's global state; what backward passes ran through; assumptions on histories; parameters made; inference mode
     state: Any
     history: Any
     speculation: Any
     parameters: Any
+    inference: Any
     #: the inputs, and which of them share memory or are views of one tensor
     inputs: list[GraphInput]
     known_inputs: dict[int, TracedTensor]
@@ -395,12 +400,15 @@ class Finished:
     k)`,
     or `('gone', k)`: output k, to which a backward pass has been (see `history.without_history`). `gone` has the inputs
     of which it was computed. `connected`: inputs of which something was computed under autograd that nothing needs.
+    `inference`: whether it runs in inference mode; if not, `inside` are the outputs to be made inference tensors.
     `written`: inputs from whose new values results with a history are computed, with the steps that wrote these."""
 
     graph: Graph
     places: list[tuple[str, int]]
     gone: dict[int, list[Node]]
     connected: list[Node]
+    inference: bool
+    inside: list[int]
     written: dict[Node, int]
 
 

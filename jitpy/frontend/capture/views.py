@@ -13,7 +13,7 @@ import torch
 from jitpy.ir import Node, Spec, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
-from jitpy.ir.graph import OWN_VERSIONS
+from jitpy.ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
 
 from . import aliasing, layouts
 from .inputs import check_write_under_grad
@@ -52,6 +52,8 @@ def apply_step(builder: GraphBuilder, step: ViewStep, base: Node, as_made: bool 
         specs = tuple([s.with_(requires_grad=requires_grad) for s in step.parts.specs])
         whole = builder.graph.add(step.parts.op, (base, *step.parts.args), step.parts.kwargs, specs, builder.loc,
                                grad_enabled=step.grad_enabled)
+        if step.inference:
+            whole.meta[IN_INFERENCE_MODE] = True
         return builder.part(whole, step.parts.index)
     spec = step.spec
     if spec.requires_grad != requires_grad:
@@ -60,6 +62,8 @@ def apply_step(builder: GraphBuilder, step: ViewStep, base: Node, as_made: bool 
                              grad_enabled=step.grad_enabled)
     if step.is_data:
         node.meta[OWN_VERSIONS] = step
+    if step.inference:
+        node.meta[IN_INFERENCE_MODE] = True
     return node
 
 
@@ -73,6 +77,8 @@ def record_view(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...]
         base, args, kwargs = strided_base(builder, base, args, kwargs)
     elif table.get(overload).reads_memory and True in base.lazy_bits:
         raise Uncapturable("exception", f"{overload} of a tensor whose conjugation or negation is pending")
+    if base.storage.inference and overload is _aten.detach.default and not builder.state.inference_mode:
+        raise Uncapturable("unsupported_op", "an inference tensor that is detached outside inference mode")
     source = builder.node(base, detached=overload is _aten.detach.default)
     if overload is _aten.as_strided.default and base.chain and (
             source.tensor.offset != base.spec.offset or not layouts.same_layout(source.tensor, base.spec)):
@@ -83,12 +89,21 @@ def record_view(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...]
         node.spec = layouts.shifted(node.spec, shift)
     grad = builder.state.grad_enabled
     if type(node.spec) is TensorSpec:
-        step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad)
+        step = ViewStep(node.op, node.args[1:], node.kwargs, node.spec, grad, inference=in_block(builder, base, node))
         return alias(builder, base, step, node)
     if not node.op.is_split:
         raise Uncapturable("unsupported_op", f"{overload} returns several views")
-    steps = aliasing.split_steps(builder, overload, base.spec, node.args[1:], node.kwargs, node.spec)
+    steps = aliasing.split_steps(builder, overload, base.spec, node.args[1:], node.kwargs, node.spec,
+                                 in_block(builder, base, node))
     return tuple([alias(builder, base, step, builder.part(node, i)) for i, step in enumerate(steps)])
+
+
+def in_block(builder: GraphBuilder, base: TracedTensor, view: Node) -> bool:
+    """Whether a view of `base` that is made now remembers that it was made in inference mode."""
+    found = builder.inference.is_inside() and not base.storage.inference
+    if found:
+        view.meta[IN_INFERENCE_MODE] = True
+    return found
 
 
 def alias(builder: GraphBuilder, base: TracedTensor, step: ViewStep, node: Node) -> TracedTensor:
@@ -116,6 +131,8 @@ def record_inplace_view(builder: GraphBuilder, facts: SchemaFacts, args: tuple[A
     if facts.overload is _aten.detach_.default and not target.spec.requires_grad and not target.chain and \
             target.input is None:
         return target
+    if target.storage.inference and not builder.state.inference_mode:
+        raise Uncapturable("input_mutation", NOT_OUTSIDE)
     if target.input is not None:
         raise Uncapturable("input_mutation", f"{facts.overload} changes the sizes of a tensor from outside")
     if facts.overload is _aten.detach_.default:

@@ -143,7 +143,7 @@ def resizes(builder: GraphBuilder, target: TracedTensor, value: Node) -> bool:
 
 def replace_memory(builder: GraphBuilder, target: TracedTensor, value: Node) -> None:
     builder.save(target)
-    memory = Storage(value)
+    memory = Storage(value, inference=target.storage.inference)
     target.storage, target.node, target.generation, target.anchored = memory, value, 0, True
     target._spec = value.tensor
 
@@ -222,6 +222,8 @@ def check_write(builder: GraphBuilder, target: TracedTensor, value: Node, is_out
         raise Uncapturable("unsupported_op", "a write that changes a tensor's size")
     if may_overlap(builder, spec):
         raise Uncapturable("unsupported_op", "a write to a tensor whose elements share memory")
+    if storage.inference and not builder.state.inference_mode:
+        raise Uncapturable("input_mutation", NOT_OUTSIDE)
     if storage.unrecorded:
         raise Uncapturable("input_mutation", "a write to a view that was made under no_grad")
     if storage.frozen:

@@ -29,6 +29,7 @@ from ..capture.front_calls import (
     violated_assumption,
 )
 from ..capture.history import bring_up_to_date, without_history
+from ..capture.inference_blocks import as_inference_tensor, in_inference_mode
 from ..capture.traced import Uncapturable
 from ..guards.source import CallSource, attr
 from ..interpreter.frame import Frame, first_argument
@@ -173,14 +174,15 @@ class FrameCodegen:
             raise Skip("unsupported_call", "a function with effects runs beside operations that may raise")
         if graph.outputs or graph.mutations or graph.sizes.run_time_checks() or any(map(has_effect, graph.nodes)):
             compiled = self._in_parts(graph, finished.written) if finished.written else self.compile_graph(graph)
+            run = in_inference_mode(compiled) if finished.inference else compiled
             emitter.out = prologue
             loads = [_loader(emitter, node) for node in graph.inputs]
             plan = getattr(compiled, "plan", None)
             once = any(is_effect(node.op) for node in graph.nodes) or plan is not None and plan.runs_once
-            checked = Checked(compiled, graph) if may_fail and not once else None
+            checked = Checked(run, graph) if may_fail and not once else None
             if instead is not None:
                 emitter.out.append(begin := TryBegin(failed, False, 0))
-            emitter.call(compiled if checked is None else checked, *loads)
+            emitter.call(run if checked is None else checked, *loads)
             if begin is not None:
                 emitter.out.append(TryEnd(begin))
             if checked is not None:
@@ -197,6 +199,9 @@ class FrameCodegen:
             names = {}
         emitter.out = prologue
         self._write_calls_beside(emitter, [call for call in self.interp.front_calls if call.late])
+        for where in finished.inside:
+            emitter.call(as_inference_tensor, lambda name=names[where]: emitter.emit("LOAD_FAST", name))
+            emitter.emit("STORE_FAST", names[where])
         emitter.out = emitter.body
         marked: set[int] = set()
         for kind, where in finished.places:

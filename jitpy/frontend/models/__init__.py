@@ -34,6 +34,7 @@ _MODULES = (
     "tensors.flex_attention",
     "tensors.functional_gradients",
     "tensors.higher_order",
+    "tensors.inference_mode",
     "tensors.leaves",
     "tensors.legacy_constructors",
     "tensors.linear_maps",

@@ -10,7 +10,7 @@ from ..alias import AliasGroups
 from ..builder import Builder
 from ..failures import has_effect, is_programs_own
 from ..folding import compute, foldable, is_factory
-from ..graph import BEFORE_WRITES, CONSTANT, LATE_HISTORY, OWN_VERSIONS, Graph, Node
+from ..graph import BEFORE_WRITES, CONSTANT, IN_INFERENCE_MODE, LATE_HISTORY, OWN_VERSIONS, Graph, Node
 from ..spec import TensorSpec
 from .pattern import Rewriter
 
@@ -91,7 +91,7 @@ def _key(node: Node) -> Any:
         return None
     try:
         key = (op.name, id(op.target), node.grad_enabled, BEFORE_WRITES in node.meta, LATE_HISTORY in node.meta,
-               id(node.meta.get(OWN_VERSIONS)), _hashable(node.args),
+               IN_INFERENCE_MODE in node.meta, id(node.meta.get(OWN_VERSIONS)), _hashable(node.args),
                tuple((k, _hashable(v)) for k, v in sorted(node.kwargs.items())))
         hash(key)
     except TypeError:

@@ -26,7 +26,7 @@ import torch
 
 from ..alias import AliasGroups, alias_kind, any_needs_grad, hidden_history, shown_results
 from ..builder import Builder
-from ..graph import REGION, Graph, Node
+from ..graph import IN_INFERENCE_MODE, REGION, Graph, Node
 from ..spec import Dim, TensorSpec
 
 Bindings = dict[str, Any]
@@ -366,8 +366,10 @@ class Rewriter:
             if new not in self.fresh and not self.watchable.isdisjoint((node, new)) and \
                     (node in self.watchable or new not in node.input_nodes()):
                 return "the gradient of an output would have other parts"
-        if node.op.is_view and any(n.op.is_view and n.grad_enabled != node.grad_enabled for n in node.input_nodes()):
-            return "a view remembers the grad modes that it, and what it shows, was made in"
+        if node.op.is_view and (IN_INFERENCE_MODE in node.meta or any(
+                n.op.is_view and (IN_INFERENCE_MODE in n.meta or n.grad_enabled != node.grad_enabled)
+                for n in node.input_nodes())):
+            return "a view remembers the modes that it, and what it shows, was made in"
         kind = self.groups.kind(node)
         node_shares = kind != "copy"
         if node_shares and self.groups.escapes(node):

@@ -243,7 +243,7 @@ def shows_inference_tensor(builder: Any, self: TracedTensor) -> bool:
     """`is_inference()`."""
     if self.storage.input is not None:
         return bool(builder.inputs[self.storage.input].value.is_inference())
-    return bool(builder.state.inference_mode)
+    return self.storage.inference
 
 
 def _refuse_method(name: str) -> Callable[..., Any]:

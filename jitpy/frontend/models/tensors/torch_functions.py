@@ -23,9 +23,14 @@ from torch.optim.optimizer import _use_grad_for_differentiable
 from ...breaks import GraphBreak
 from ...interpreter.callees import FUNCTION, code_model, family, traced_as
 from ...interpreter.wrapped_functions import closed_over
-from ...polyfills import give_up, hooks
+from ...polyfills import give_up, hooks, inference
 from ...values import FunctionValue, Interpreter, Value
 from .compiler_controls import is_entered
+
+#: Code that the program does not know of: what it calls are the two methods.
+PARTS_OF_INFERENCE_MODE = frozenset(function.__code__ for function in (
+    torch.inference_mode.__enter__, torch.inference_mode.__exit__, inference.block, inference.Block.__enter__,
+    inference.Block.__exit__))
 
 #: code objects (by identity) that are run as plain Python, with the reason
 _SKIPPED: dict[int, str] = {}
@@ -47,7 +52,6 @@ def _leave_to_python(interp: Interpreter, fn: FunctionValue, obj: Any, found: st
     raise GraphBreak("skipped", f"{fn.qualname}: {found}")
 
 
-_skip("inference mode begins or ends", torch.inference_mode.__enter__, torch.inference_mode.__exit__)
 _skip("the autograd engine runs outside graphs", torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _skip(
     "it registers a hook for the backward pass", torch.Tensor.register_post_accumulate_grad_hook,
