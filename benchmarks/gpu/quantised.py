@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.quantised [--only RECIPE ...] [--layers N] [--hidden N] [--mode MODE] [--no-compile]
 
 A row has tokens a second at a batch of 1 and of 16, each compiled for itself, one token a sequence behind a context of
-128, and the ratio to the bfloat16 model in jitpy. `error` is the distance from eager with the recipe, relative to its size. `train` rows are
-steps of float8 training: milliseconds, and the last loss of 50 beside eager's.
+128, and the ratio to the bfloat16 model in jitpy. `error` is the distance from eager with the recipe, relative to its
+size. `train` rows are steps of float8 training: milliseconds, and the last loss of 50 beside eager's.
 """
 
 from __future__ import annotations
