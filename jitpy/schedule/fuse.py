@@ -90,9 +90,9 @@ class Limits:
     saving: int = 1 << 16
     #: whether kernels convert floats of 8 bits
     float8: bool = False
-    #: matrix products whose sums one kernel keeps, and those of one row
+    #: matrix products whose sums one kernel keeps, and those of few rows
     products: int = 2
-    row_products: int = 4
+    narrow_products: int = 4
     #: rows or columns of a product that one program has, so that it reads the other operand once
     product_tile: int = 64
 
@@ -486,15 +486,15 @@ class Fusion:
 
     def _check_products(self, a: Group, b: Group, space: Signature | None, connected: bool) -> None:
         """Raises Refused for what a product's kernel does not take: all but what is made of its results, point by
-        point, and a second product of the same shape that these are combined with; or others of the same row."""
+        point, and a second product of the same shape that these are combined with; or others of the same few rows."""
         members = (*a.members, *b.members)
         products = [value for value in members if isinstance(value, Product)]
         if not products:
             return
-        is_row = all(value.sizes.is_row for value in products)
-        if not connected and not (is_row and all(set(one.members) & set(products) for one in (a, b))):
+        narrow = all(value.sizes.is_narrow for value in products)
+        if not connected and not (narrow and all(set(one.members) & set(products) for one in (a, b))):
             raise Refused("a product's kernel takes nothing but what belongs to its results")
-        if len(products) > (self.limits.row_products if is_row else self.limits.products):
+        if len(products) > (self.limits.narrow_products if narrow else self.limits.products):
             raise Refused("more products than a kernel has room for")
         if any(isinstance(value, Reduction) and value not in products for value in members):
             raise Refused("a product's kernel does not reduce anything else")

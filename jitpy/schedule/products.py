@@ -42,6 +42,8 @@ _CLEARLY = 0.95
 _LARGE = 1 << 33
 #: Inner sizes below which a product is left to the library: no whole piece of a tensor core's operand.
 _LEAST = 16
+#: Rows up to which a product is bound by memory.
+_FEW_ROWS = 64
 #: Dtypes of operands that are multiplied as they are, and how many times the library's rate with 16 bits it has there.
 _RATES = {torch.bfloat16: 1, torch.float16: 1, torch.int8: 2, **dict.fromkeys(FLOAT8, 2)}
 
@@ -79,6 +81,11 @@ class Sizes:
     def is_row(self) -> bool:
         """Whether a result has one row or column only, so that there is nothing for tensor cores to do."""
         return self.rows == 1 or self.columns == 1
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether rows (or columns) are so few that reading the other operand takes all the time."""
+        return self.is_row or self.rows <= _FEW_ROWS and self.batch == 1 and self.dtype is not torch.float32
 
     @property
     def sums(self) -> torch.dtype:
@@ -129,7 +136,7 @@ class Sizes:
             return 0.88 if self.inner <= 128 else 1.08
         if self.rows <= 16:
             return 0.93 if self.inward else 1.03
-        if self.rows <= 64:
+        if self.rows <= _FEW_ROWS:
             return 1.0 if self.inward else 1.1
         if self.rows <= 512 and self.columns <= 1024 and self.inner <= 1024:
             return 0.93

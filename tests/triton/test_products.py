@@ -61,7 +61,7 @@ def pixels(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
     return F.silu(F.conv2d(x * scale[:, :, None, None].sigmoid(), w) * 0.5 + 1)
 
 
-def of_one_row(x: Tensor, w: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+def of_few_rows(x: Tensor, w: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     return F.linear(x, w), F.linear(x, u).relu(), F.linear(x, v) * 2
 
 
@@ -102,7 +102,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "convolution behind a gate": (pixels, (image(2, 32, 6, 6), small(16, 32, 1, 1), small(2, 32)), 2),
     "one row": (lambda x, w: torch.mm(x, w).relu(), (small(1, 64), small(64, 128)), 1),
     "one row, turned": (lambda x, w, b: F.linear(x, w, b).relu(), (small(1, 64), small(128, 64), small(128)), 1),
-    "several of one row": (of_one_row, (small(1, 64), small(128, 64), small(128, 64), small(128, 64)), 1),
+    "several of few rows": (of_few_rows, (small(5, 64), small(128, 64), small(128, 64), small(128, 64)), 1),
+    "several of one row": (of_few_rows, (small(1, 64), small(128, 64), small(128, 64), small(128, 64)), 1),
     "one column": (lambda x, w: torch.mm(x, w) * 2, (small(48, 64), small(64, 1)), 1),
 }
 

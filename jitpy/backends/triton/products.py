@@ -1,6 +1,6 @@
 """Matrix products: each program has a tile of the result, and walks the inner axis tile by tile on the tensor cores.
 
-A kernel of style `product` has one or two products of the same shape (`schedule/products.py`). Computations behind
+A kernel of style `product` has one product or some of the same shape (`schedule/products.py`). Computations behind
 their operands run on the tiles as they are loaded, and those on the results run on the sums in registers, before
 these are rounded and stored. """
 
@@ -58,6 +58,8 @@ _FLOAT32 = (Blocks(64, 64, 32, 4, 2), Blocks(32, 32, 32, 4, 2), Blocks(16, 32, 6
 
 def blocks_of(sizes: Sizes, products: int) -> list[Blocks]:
     """Launch parameters for so many products of these sizes in one kernel, best first."""
+    products = power_of_two(products)
+
     def programs(blocks: Blocks) -> int:
         return sizes.batch * -(-sizes.rows // blocks.rows) * -(-sizes.columns // (blocks.columns // products))
 
@@ -101,7 +103,7 @@ class _Emitter(Emitter):
     careful = False
 
     def __init__(self, kernel: Kernel, axes: ProductAxes, blocks: Blocks) -> None:
-        count = len(kernel.reductions)
+        count = power_of_two(len(kernel.reductions))
         first = kernel.reductions[0].value
         assert isinstance(first, Product)
         self.dtype, self.sums, self.split = first.sizes.dtype, first.dtype, first.sizes.is_split
