@@ -12,207 +12,14 @@
 #include <memory>
 
 #include "../hook_api.h"
-#include "guards.h"
+#include "entry.h"
+#include "switches.h"
 
 namespace {
 
 const JitpyHookApi* hook_api;  // null: no native frame hook in this process
 PyObject* hook_enter;          // without `hook_api`: what is called around entries that need the hook, or null
 PyObject* hook_leave;
-bool dispatch_enabled = true;
-thread_local bool compiling;  // this thread is tracing or compiling
-
-// ---- torch.compiler.set_stance ----
-
-// Whether the stance is "force_eager". It is a global variable of a module of torch's compiler, which most processes never
-// load: read again only where the dict of all modules, or the globals of that one, have another version.
-struct Stance {
-  PyObject* modules = nullptr;  // borrowed: lives as long as the interpreter
-  PyObject* globals = nullptr;
-  uint64_t modules_version = 0, globals_version = 0;
-  bool eager = false;
-} stance;
-
-#if defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-#endif
-uint64_t version_of(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag; }
-#if defined(__GNUC__)
-#pragma GCC diagnostic pop
-#endif
-
-bool read_stance() {
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  stance.modules = PyImport_GetModuleDict();
-  stance.modules_version = version_of(stance.modules);
-  stance.eager = false;
-  PyObject* module = PyDict_GetItemString(stance.modules, "torch._dynamo.eval_frame");
-  PyObject* globals = module != nullptr && PyModule_Check(module) ? PyModule_GetDict(module) : nullptr;
-  Py_XINCREF(globals);
-  Py_XSETREF(stance.globals, globals);
-  if (globals != nullptr) {
-    stance.globals_version = version_of(globals);
-    PyObject* chosen = PyDict_GetItemString(globals, "_stance");
-    PyObject* name = chosen != nullptr ? PyObject_GetAttrString(chosen, "stance") : nullptr;
-    stance.eager = name != nullptr && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "force_eager") == 0;
-    Py_XDECREF(name);
-  }
-  PyErr_Restore(type, error, traceback);
-  return stance.eager;
-}
-
-// ---- marks of torch.compiler on functions ----
-
-// The tables in which it notes what programs say of functions. `look()` returns them, or None while they do not exist,
-// and forgets what was compiled before a mark was made.
-struct Marks {
-  PyObject* look = nullptr;         // callable, or null
-  PyObject* substitutes = nullptr;  // dict
-  PyObject* allowed = nullptr;      // set
-  uint64_t version = 0;             // of `substitutes`
-  uint64_t content = 0;             // of `allowed`
-} marks;
-
-// A number that tells what is in a set of a few ids; sets have no version.
-uint64_t content_of(PyObject* ids) {
-  const auto* set = reinterpret_cast<PySetObject*>(ids);
-  uint64_t sum = static_cast<uint64_t>(set->used);
-  for (Py_ssize_t i = 0; set->used != 0 && i <= set->mask; i++) {
-    if (set->table[i].key == nullptr || !PyLong_CheckExact(set->table[i].key)) continue;  // empty, or taken out
-    const uint64_t mixed = static_cast<uint64_t>(set->table[i].hash) * 0x9E3779B97F4A7C15u;
-    sum += mixed ^ (mixed >> 29);
-  }
-  return sum;
-}
-
-void note_marks() {
-  marks.version = version_of(marks.substitutes);
-  marks.content = content_of(marks.allowed);
-}
-
-void look_at_marks() {
-  if (marks.look == nullptr || compiling) return;
-  if (marks.substitutes != nullptr) note_marks();
-  PyObject *type, *error, *traceback;
-  PyErr_Fetch(&type, &error, &traceback);
-  compiling = true;
-  PyObject* tables = PyObject_CallNoArgs(marks.look);
-  compiling = false;
-  PyObject *substitutes, *allowed;
-  if (tables == nullptr) {
-    PyErr_WriteUnraisable(marks.look);
-  } else if (tables != Py_None && PyArg_ParseTuple(tables, "O!O!", &PyDict_Type, &substitutes, &PySet_Type, &allowed)) {
-    Py_XSETREF(marks.substitutes, Py_NewRef(substitutes));
-    Py_XSETREF(marks.allowed, Py_NewRef(allowed));
-    note_marks();
-  }
-  Py_XDECREF(tables);
-  PyErr_Restore(type, error, traceback);
-}
-
-bool turned_off() {
-  if (!dispatch_enabled) return true;
-  if (stance.modules != nullptr && version_of(stance.modules) == stance.modules_version) {
-    if (stance.globals == nullptr) return stance.eager;
-    if (version_of(stance.globals) == stance.globals_version && marks.substitutes != nullptr &&
-        version_of(marks.substitutes) == marks.version && content_of(marks.allowed) == marks.content)
-      return stance.eager;
-  }
-  const bool eager = read_stance();
-  if (stance.globals != nullptr) look_at_marks();
-  return eager;
-}
-
-// ---- Entry ----
-
-struct Entry {
-  PyObject_HEAD PyObject* guard;  // GuardFunction-like, or None: always holds
-  PyObject* native;               // its `native_guard` where that is a native evaluator, else null
-  PyObject* check;                // its bound `check` otherwise
-  PyObject* code;                 // takes all parameters positionally
-  PyObject* payload;
-  PyObject* function;  // made of `code` for the dispatcher's own globals and closure, once
-  unsigned long long hits;
-  unsigned long long frames;  // that the hook met in calls of this entry that turned it on
-  char needs_hook;
-};
-
-extern PyTypeObject entry_type;
-
-int entry_traverse(PyObject* object, visitproc visit, void* arg) {
-  auto* self = reinterpret_cast<Entry*>(object);
-  Py_VISIT(self->guard);
-  Py_VISIT(self->native);
-  Py_VISIT(self->check);
-  Py_VISIT(self->code);
-  Py_VISIT(self->payload);
-  Py_VISIT(self->function);
-  return 0;
-}
-
-int entry_clear(PyObject* object) {
-  auto* self = reinterpret_cast<Entry*>(object);
-  Py_CLEAR(self->guard);
-  Py_CLEAR(self->native);
-  Py_CLEAR(self->check);
-  Py_CLEAR(self->code);
-  Py_CLEAR(self->payload);
-  Py_CLEAR(self->function);
-  return 0;
-}
-
-void entry_dealloc(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  entry_clear(self);
-  Py_TYPE(self)->tp_free(self);
-}
-
-PyObject* entry_repr(PyObject* object) {
-  auto* self = reinterpret_cast<Entry*>(object);
-  if (self->code == nullptr) return PyUnicode_FromString("<Entry>");
-  return PyUnicode_FromFormat("<Entry %U, %llu hits>", reinterpret_cast<PyCodeObject*>(self->code)->co_qualname,
-                              self->hits);
-}
-
-PyMemberDef entry_members[] = {
-    {"guard", T_OBJECT, offsetof(Entry, guard), READONLY, "what must hold for this variant"},
-    {"code", T_OBJECT, offsetof(Entry, code), READONLY, "the compiled variant"},
-    {"payload", T_OBJECT, offsetof(Entry, payload), READONLY, "whatever add_entry was given"},
-    {"needs_hook", T_BOOL, offsetof(Entry, needs_hook), 0, "whether the frame hook is on during the call"},
-    {"frames", T_ULONGLONG, offsetof(Entry, frames), READONLY, "frames that the hook met in calls that turned it on"},
-    {"hits", T_ULONGLONG, offsetof(Entry, hits), READONLY, "calls that this variant served"},
-    {nullptr, 0, 0, 0, nullptr},
-};
-
-// New reference; null with an exception set.
-Entry* make_entry(PyObject* guard, PyObject* code, bool needs_hook, PyObject* payload) {
-  PyObject *native = nullptr, *check = nullptr;
-  if (guard != Py_None) {
-    native = PyObject_GetAttrString(guard, "native_guard");
-    if (native == nullptr && !PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
-    PyErr_Clear();
-    if (native != nullptr && !guard_check_exact(native)) Py_CLEAR(native);
-    if (native == nullptr && (check = PyObject_GetAttrString(guard, "check")) == nullptr) return nullptr;
-  }
-  auto* entry = PyObject_GC_New(Entry, &entry_type);
-  if (entry == nullptr) {
-    Py_XDECREF(native);
-    Py_XDECREF(check);
-    return nullptr;
-  }
-  entry->guard = Py_NewRef(guard);
-  entry->native = native;
-  entry->check = check;
-  entry->code = Py_NewRef(code);
-  entry->payload = Py_NewRef(payload);
-  entry->function = nullptr;
-  entry->hits = entry->frames = 0;
-  entry->needs_hook = needs_hook;
-  PyObject_GC_Track(entry);
-  return entry;
-}
 
 // ---- Dispatcher ----
 
@@ -250,21 +57,6 @@ constexpr int kMostMissed = 64;
 
 extern PyTypeObject dispatcher_type;
 
-// One call, once bound: everything borrowed from the caller.
-struct Bound {
-  PyObject* const* params;
-  Py_ssize_t n;
-  PyObject* globals;
-  PyObject* closure;  // tuple, None or null
-};
-
-// New tuple of `n` borrowed objects.
-PyObject* pack(PyObject* const* objects, Py_ssize_t n) {
-  PyObject* tuple = PyTuple_New(n);
-  for (Py_ssize_t i = 0; tuple != nullptr && i < n; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(objects[i]));
-  return tuple;
-}
-
 bool closure_fits(PyObject* closure, Py_ssize_t n_free) {
   if (n_free == 0) return true;
   return closure != nullptr && PyTuple_Check(closure) && PyTuple_GET_SIZE(closure) == n_free;
@@ -294,22 +86,6 @@ PyObject* entry_function(Dispatcher* self, Entry* entry, const Bound& bound) {
     Py_XSETREF(entry->function, function);
   }
   return Py_NewRef(entry->function);
-}
-
-// 1, 0, or -1 with an exception set.
-int entry_holds(Entry* entry, const Bound& bound) {
-  if (entry->native != nullptr)
-    return guard_evaluate(entry->native, bound.params, bound.n, bound.globals, bound.closure);
-  if (entry->check == nullptr) return 1;
-  PyObject* params = pack(bound.params, bound.n);
-  if (params == nullptr) return -1;
-  PyObject* args[] = {params, bound.globals, bound.closure == nullptr ? Py_None : bound.closure};
-  PyObject* result = PyObject_Vectorcall(entry->check, args, 3, nullptr);
-  Py_DECREF(params);
-  if (result == nullptr) return -1;
-  const int holds = PyObject_IsTrue(result);
-  Py_DECREF(result);
-  return holds;
 }
 
 // New reference to the entry that serves this call; null with an exception, or without one where none does.
@@ -560,9 +336,7 @@ Entry* choose_entry(Dispatcher* self, const Bound& bound) {
 
 PyObject* dispatch(Dispatcher* self, const Bound& bound, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
   Entry* entry = choose_entry(self, bound);
-  if (entry == nullptr) {
-    if (entry == nullptr) return PyErr_Occurred() ? nullptr : call_original(self, args, n, kwnames);
-  }
+  if (entry == nullptr) return PyErr_Occurred() ? nullptr : call_original(self, args, n, kwnames);
   PyObject* result = call_entry(self, entry, bound);
   Py_DECREF(entry);
   return result;
@@ -885,21 +659,6 @@ PyGetSetDef dispatcher_getset[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyTypeObject make_entry_type() {
-  PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-  type.tp_name = "_jitpy_runtime.Entry";
-  type.tp_doc = "One compiled variant of a dispatcher.";
-  type.tp_basicsize = sizeof(Entry);
-  type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION;
-  type.tp_dealloc = entry_dealloc;
-  type.tp_free = PyObject_GC_Del;
-  type.tp_traverse = entry_traverse;
-  type.tp_clear = entry_clear;
-  type.tp_members = entry_members;
-  type.tp_repr = entry_repr;
-  return type;
-}
-
 PyTypeObject make_dispatcher_type() {
   PyTypeObject type = {PyVarObject_HEAD_INIT(nullptr, 0)};
   type.tp_name = "_jitpy_runtime.Dispatcher";
@@ -923,28 +682,9 @@ PyTypeObject make_dispatcher_type() {
   return type;
 }
 
-PyTypeObject entry_type = make_entry_type();
 PyTypeObject dispatcher_type = make_dispatcher_type();
 
 // ---- module functions ----
-
-PyObject* set_enabled(PyObject*, PyObject* flag) {
-  const int enabled = PyObject_IsTrue(flag);
-  if (enabled < 0) return nullptr;
-  const bool before = dispatch_enabled;
-  dispatch_enabled = enabled;
-  return PyBool_FromLong(before);
-}
-
-PyObject* set_compiling(PyObject*, PyObject* flag) {
-  const int marked = PyObject_IsTrue(flag);
-  if (marked < 0) return nullptr;
-  const bool before = compiling;
-  compiling = marked;
-  return PyBool_FromLong(before);
-}
-
-PyObject* is_compiling(PyObject*, PyObject*) { return PyBool_FromLong(compiling); }
 
 PyObject* set_hook_api(PyObject*, PyObject* capsule) {
   if (capsule == Py_None) {
@@ -971,20 +711,7 @@ PyObject* set_hook_functions(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyObject* set_marks_function(PyObject*, PyObject* look) {
-  Py_XSETREF(marks.look, Py_NewRef(look));
-  Py_CLEAR(marks.substitutes);
-  Py_CLEAR(marks.allowed);
-  Py_RETURN_NONE;
-}
-
 PyMethodDef module_functions[] = {
-    {"set_enabled", set_enabled, METH_O,
-     "set_enabled(flag) -> bool: the switch for all dispatchers; returns what it was"},
-    {"set_compiling", set_compiling, METH_O, "set_compiling(flag) -> bool: this thread's mark; returns what it was"},
-    {"is_compiling", is_compiling, METH_NOARGS, "is_compiling() -> bool: whether this thread is marked as compiling"},
-    {"set_marks_function", set_marks_function, METH_O,
-     "set_marks_function(look): what is called where a program may have marked a function for torch.compiler"},
     {"set_hook_api", set_hook_api, METH_O,
      "set_hook_api(capsule or None): the frame hook that serves `needs_hook` entries"},
     {"set_hook_functions", set_hook_functions, METH_VARARGS,

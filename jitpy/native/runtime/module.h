@@ -5,6 +5,7 @@
 #include <Python.h>
 
 int init_guards(PyObject* module);      // guards.cpp
+int init_switches(PyObject* module);    // switches.cpp
 int init_dispatch(PyObject* module);    // dispatch.cpp
 int init_executable(PyObject* module);  // executable.cpp
 int init_autograd_node(PyObject* module);  // autograd_node.cpp
