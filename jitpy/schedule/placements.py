@@ -10,7 +10,7 @@ import torch
 
 from ..ir.op import NotCovered
 from ..ir.ops.layout import is_dense, normalize_dim
-from ..ir.ops.views import diagonal, slice_bounds
+from ..ir.ops.parts import diagonal, slice_bounds
 from ..ir.spec import Dim, contiguous_stride
 from .expr import Expr, compute_dtype
 from .index import Axis, flatten, of

@@ -28,7 +28,7 @@ from jitpy.ir import (
 )
 from jitpy.ir import ops as table
 from jitpy.ir.ops.oracle import QUANTISED
-from jitpy.ir.ops.views import PARTS, with_first_position
+from jitpy.ir.ops.parts import PARTS, with_first_position
 
 from ...ir.algebra import sympy
 from ..guards.guard_set import GuardSet

@@ -13,11 +13,11 @@ from ..sizes import SizeEnv
 from ..spec import TensorSpec, contiguous_stride, prod
 from .layout import broadcast_shapes, normalize_dim
 from .nn import nll_of
+from .parts import diagonal, select, slice_part
 from .pointwise import elementwise
 from .promotion import category, compute_dtype
 from .reductions import cast
 from .table import Invalid, define
-from .views import diagonal, select, slice_part
 
 # -- Activations --------------------------------------------------------------------------------------------------
 

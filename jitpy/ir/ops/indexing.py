@@ -22,9 +22,9 @@ from .layout import (
     less,
     normalize_dim,
 )
+from .parts import diagonal, select, slice_part
 from .promotion import category, result_type, scalar_dtype
 from .table import Invalid, declare, define
-from .views import diagonal, select, slice_part
 
 _INDEX_DTYPES = (torch.int64, torch.int32)
 
