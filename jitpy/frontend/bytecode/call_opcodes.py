@@ -18,13 +18,13 @@ def _kw_names(interp: Interpreter, frame: Frame, ins: Any) -> None:
     interp.context.writes += 1
 
 
-@opcode("CALL")
+@opcode("CALL", pops=lambda count: count + 2)
 def _call(interp: Interpreter, frame: Frame, ins: Any) -> None:
     names, frame.kw_names = frame.kw_names, ()
     _do_call(interp, frame, ins.arg, names)
 
 
-@opcode("CALL_KW")
+@opcode("CALL_KW", pops=lambda count: count + 3)
 def _call_kw(interp: Interpreter, frame: Frame, ins: Any) -> None:
     names: Any = frame.stack.pop()
     _do_call(interp, frame, ins.arg, tuple(n.value for n in names.items))
@@ -47,7 +47,7 @@ def _do_call(interp: Interpreter, frame: Frame, count: int, names: tuple[str, ..
     push(interp, frame, interp.call(fn, positional, keywords))
 
 
-@opcode("CALL_FUNCTION_EX")
+@opcode("CALL_FUNCTION_EX", pops=lambda flags: 3 + (int(flags) & 1))
 def _call_function_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     flags = int(ins.arg)
     keywords: dict[str, Value] = {}

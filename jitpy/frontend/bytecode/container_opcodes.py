@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..breaks import GraphBreak
@@ -22,46 +22,30 @@ from ..models.builtins.sets import make_set, set_add, set_update
 from ..models.builtins.symbolic_text import joined, text
 from ..values import NONE, DictValue, Interpreter, ListValue, PyValue, SliceValue, TupleValue, Value, const
 from .handlers import opcode
+from .stack_opcodes import operation
+
+opcode("BUILD_TUPLE")(lambda interp, frame, ins: frame.push(TupleValue(frame.popn(ins.arg))))
+opcode("BUILD_LIST")(lambda interp, frame, ins: frame.push(ListValue(frame.popn(ins.arg))))
+operation("BUILD_SET", pops=lambda count: count)(lambda interp, _, *items: make_set(interp, [TupleValue([*items])], {}))
+operation("BUILD_MAP", pops=lambda count: 2 * count)(
+    lambda interp, _, *parts: _make_dict(interp, parts[::2], parts[1::2]))
 
 
-@opcode("BUILD_TUPLE")
-def _build_tuple(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(TupleValue(frame.popn(ins.arg)))
-
-
-@opcode("BUILD_LIST")
-def _build_list(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(ListValue(frame.popn(ins.arg)))
-
-
-@opcode("BUILD_SET")
-def _build_set(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(make_set(interp, [TupleValue(frame.popn(ins.arg))], {}))
-
-
-@opcode("BUILD_MAP")
-def _build_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    parts = frame.popn(2 * ins.arg)
-    frame.stack.append(_make_dict(interp, parts[::2], parts[1::2]))
-
-
-def _make_dict(interp: Interpreter, keys: list[Value], values: list[Value]) -> DictValue:
+def _make_dict(interp: Interpreter, keys: Iterable[Value], values: Iterable[Value]) -> DictValue:
     made = DictValue()
     for key, value in zip(keys, values, strict=True):
         interp.context.dict_set(made, key.key(interp), value, key)
     return made
 
 
-@opcode("BUILD_CONST_KEY_MAP")
-def _build_const_key_map(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    keys: Any = frame.stack.pop()
-    frame.stack.append(_make_dict(interp, keys.items, frame.popn(ins.arg)))
+operation("BUILD_CONST_KEY_MAP", pops=lambda count: count + 1)(
+    lambda interp, _, *parts: _make_dict(interp, parts[-1].items, parts[:-1]))
+opcode("BUILD_SLICE")(lambda interp, frame, ins: frame.push(SliceValue(*[*frame.popn(int(ins.arg)), NONE][:3])))
 
 
-@opcode("BUILD_SLICE")
-def _build_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    parts = frame.popn(int(ins.arg))
-    frame.stack.append(SliceValue(parts[0], parts[1], parts[2] if len(parts) > 2 else NONE))
+def _with_target(depth: int) -> int:
+    """One entry, and those down to the container that gets it."""
+    return depth + 1
 
 
 def _need(target: Value) -> None:
@@ -70,7 +54,7 @@ def _need(target: Value) -> None:
         raise GraphBreak("unsupported_value", f"items added to {target.describe()}")
 
 
-@opcode("LIST_APPEND")
+@opcode("LIST_APPEND", pops=_with_target)
 def _list_append(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
@@ -78,7 +62,7 @@ def _list_append(interp: Interpreter, frame: Frame, ins: Any) -> None:
     target.change(interp.context, "append", value)
 
 
-@opcode("SET_ADD")
+@opcode("SET_ADD", pops=_with_target)
 def _set_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
@@ -86,7 +70,7 @@ def _set_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     set_add(interp, [target, value], {})
 
 
-@opcode("MAP_ADD")
+@opcode("MAP_ADD", pops=lambda depth: depth + 2)
 def _map_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
@@ -95,7 +79,7 @@ def _map_add(interp: Interpreter, frame: Frame, ins: Any) -> None:
     interp.context.dict_set(target, key.key(interp), value, key)
 
 
-@opcode("LIST_EXTEND")
+@opcode("LIST_EXTEND", pops=_with_target)
 def _list_extend(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     target = frame.stack[-ins.arg]
@@ -111,13 +95,13 @@ def is_no_sequence(interp: Interpreter, value: Value) -> bool:
     return not interp.context.has_slot(value.cls, "__iter__", "__getitem__")
 
 
-@opcode("SET_UPDATE")
+@opcode("SET_UPDATE", pops=_with_target)
 def _set_update(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     set_update(interp, [frame.stack[-ins.arg], value], {})
 
 
-@opcode("DICT_UPDATE")
+@opcode("DICT_UPDATE", pops=_with_target)
 def _dict_update(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     merge_mapping(interp, frame.stack[-ins.arg], value, lambda: f"{value.cls.__name__!r} object is not a mapping")
@@ -154,13 +138,10 @@ def _dict_merge(interp: Interpreter, frame: Frame, ins: Any) -> None:
         interp.context.dict_set(target, key, item, interp.context.dict_key_value(merged, key))
 
 
-@opcode("LIST_TO_TUPLE")
-def _list_to_tuple(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    value: Any = frame.stack.pop()
-    frame.stack.append(TupleValue(list(value.items)))
+operation("LIST_TO_TUPLE", pops=1)(lambda interp, _, value: TupleValue(list(value.items)))
 
 
-@opcode("UNPACK_SEQUENCE")
+@opcode("UNPACK_SEQUENCE", pops=1)
 def _unpack_sequence(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     items = list(itertools.islice(each(interp, _unpackable(interp, value)), ins.arg + 1))  # no more are asked for
@@ -177,7 +158,7 @@ def _unpackable(interp: Interpreter, value: Value) -> Value:
     return value
 
 
-@opcode("UNPACK_EX")
+@opcode("UNPACK_EX", pops=1)
 def _unpack_ex(interp: Interpreter, frame: Frame, ins: Any) -> None:
     value = frame.stack.pop()
     items = list(each(interp, _unpackable(interp, value)))
@@ -224,25 +205,10 @@ def _format(interp: Interpreter, value: Value, spec: Value | None) -> Value:
     return interp.finish_sync(functions.builtin_format(interp, [value] if spec is None else [value, spec], {}))
 
 
-@opcode("CONVERT_VALUE")
-def _convert_value(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(_convert(interp, frame.stack.pop(), int(ins.arg)))
-
-
-@opcode("FORMAT_SIMPLE")
-def _format_simple(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(_format(interp, frame.stack.pop(), None))
-
-
-@opcode("FORMAT_WITH_SPEC")
-def _format_with_spec(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    spec = frame.stack.pop()
-    frame.stack.append(_format(interp, frame.stack.pop(), spec))
-
-
-@opcode("BUILD_STRING")
-def _build_string(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(text(interp, joined, *frame.popn(ins.arg)))
+operation("CONVERT_VALUE", pops=1)(lambda interp, kind, value: _convert(interp, value, int(kind)))
+operation("FORMAT_SIMPLE", pops=1)(lambda interp, _, value: _format(interp, value, None))
+operation("FORMAT_WITH_SPEC", pops=2)(lambda interp, _, value, spec: _format(interp, value, spec))
+operation("BUILD_STRING", pops=lambda count: count)(lambda interp, _, *parts: text(interp, joined, *parts))
 
 
 # -- pattern matching ---------------------------------------------------------------------------------------
@@ -251,17 +217,17 @@ def _build_string(interp: Interpreter, frame: Frame, ins: Any) -> None:
 _FLAGS = {"MATCH_SEQUENCE": 1 << 5, "MATCH_MAPPING": 1 << 6}
 
 
-@opcode("GET_LEN")
+@opcode("GET_LEN", pops=1)
 def _get_len(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(interp.length(frame.stack[-1]))
 
 
-@opcode("MATCH_MAPPING", "MATCH_SEQUENCE")
+@opcode("MATCH_MAPPING", "MATCH_SEQUENCE", pops=1)
 def _match_kind(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(const(bool(frame.stack[-1].cls.__flags__ & _FLAGS[ins.name])))
 
 
-@opcode("MATCH_KEYS")
+@opcode("MATCH_KEYS", pops=2)
 def _match_keys(interp: Interpreter, frame: Frame, ins: Any) -> None:
     keys: Any = frame.stack[-1]
     subject = frame.stack[-2]
@@ -299,10 +265,8 @@ def _check_positional(interp: Interpreter, cls: type, allowed: int, given: int) 
                                   f"({given} given)")
 
 
-@opcode("MATCH_CLASS")
+@opcode("MATCH_CLASS", pops=3)
 def _match_class(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    from ..interpreter.frame import TracedException
-
     names: Any = frame.stack.pop()
     cls: Any = frame.stack.pop()
     subject = frame.stack.pop()

@@ -81,7 +81,7 @@ def _check_exc_match(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(const(any(interp.context.pin(k) in interp.context.mro(value.cls) for k in kinds)))  # type: ignore[arg-type]
 
 
-@opcode("BEFORE_WITH")
+@opcode("BEFORE_WITH", pops=1)
 def _before_with(interp: Interpreter, frame: Frame, ins: Any) -> None:
     manager = frame.stack[-1]
     enter = special(interp, manager, "__enter__")

@@ -18,13 +18,13 @@ def _jump(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.ip = ins.target
 
 
-@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE", pops=1)
 def _pop_jump_if_true(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if branch(interp, frame, ins, frame.stack.pop()):
         frame.ip = ins.target
 
 
-@opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+@opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE", pops=1)
 def _pop_jump_if_false(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if not branch(interp, frame, ins, frame.stack.pop()):
         frame.ip = ins.target
@@ -42,7 +42,7 @@ def _pop_jump_if_not_none(interp: Interpreter, frame: Frame, ins: Any) -> None:
         frame.ip = ins.target
 
 
-@opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+@opcode("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP", pops=1)
 def _jump_or_pop(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if interp.truth(frame.stack[-1]) == (ins.name == "JUMP_IF_TRUE_OR_POP"):
         frame.ip = ins.target
@@ -60,12 +60,13 @@ def _return_const(interp: Interpreter, frame: Frame, ins: Any) -> None:
     interp.leave(constant(interp, ins.arg))
 
 
-@opcode("GET_ITER", "GET_YIELD_FROM_ITER")
+@opcode("GET_ITER", pops=1)
+@opcode("GET_YIELD_FROM_ITER")
 def _get_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
     push(interp, frame, get_iter(interp, frame.stack.pop()))
 
 
-@opcode("FOR_ITER")
+@opcode("FOR_ITER", pops=1)
 def _for_iter(interp: Interpreter, frame: Frame, ins: Any) -> None:
     iterator = frame.stack[-1]
     try:

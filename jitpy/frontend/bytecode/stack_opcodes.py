@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from bytecode import BinaryOp, CellVar, FreeVar
@@ -39,12 +40,35 @@ def push(interp: Interpreter, frame: Frame, result: Any) -> None:
         frame.stack.append(result)
 
 
+def operation(*names: str, pops: int | Callable[[Any], int], drop: bool = False) -> Callable[[Any], Any]:
+    """Register what an instruction makes of the stack entries that it takes: `function(interp, arg, *operands)`. Its
+    result is pushed, unless it is to be dropped."""
+
+    def register(function: Any) -> Any:
+        def handler(interp: Interpreter, frame: Frame, ins: Any) -> None:
+            operands = frame.popn(pops if isinstance(pops, int) else pops(ins.arg))
+            result = function(interp, ins.arg, *operands)
+            if not drop:
+                push(interp, frame, result)
+            elif result is PUSHED:
+                interp.frames[-1].finish = _drop
+
+        opcode(*names, pops=pops)(handler)
+        return function
+
+    return register
+
+
+def _drop(interp: Interpreter, value: Value) -> None:
+    pass
+
+
 @opcode("RESUME", "NOP", "PRECALL", "COPY_FREE_VARS")
 def _nothing(interp: Interpreter, frame: Frame, ins: Any) -> None:
     pass
 
 
-@opcode("LOAD_CONST")
+@opcode("LOAD_CONST", pops=0)
 def _load_const(interp: Interpreter, frame: Frame, ins: Any) -> None:
     frame.stack.append(constant(interp, ins.arg))
 
@@ -186,7 +210,7 @@ def load_global(interp: Interpreter, frame: Frame, name: str) -> Value:
     return found
 
 
-@opcode("LOAD_GLOBAL")
+@opcode("LOAD_GLOBAL", pops=0)
 def _load_global(interp: Interpreter, frame: Frame, ins: Any) -> None:
     null, name = ins.arg
     (push_callable if null else push)(interp, frame, load_global(interp, frame, name))
@@ -204,9 +228,7 @@ def _delete_global(interp: Interpreter, frame: Frame, ins: Any) -> None:
     interp.context.dict_delete(frame.globals, ins.arg)
 
 
-@opcode("LOAD_ASSERTION_ERROR")
-def _load_assertion_error(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(interp.context.const_object(AssertionError))
+operation("LOAD_ASSERTION_ERROR", pops=0)(lambda interp, arg: interp.context.const_object(AssertionError))
 
 
 # -- shuffling ----------------------------------------------------------------------------------------------
@@ -236,7 +258,7 @@ def _swap(interp: Interpreter, frame: Frame, ins: Any) -> None:
 # -- attributes ---------------------------------------------------------------------------------------------
 
 
-@opcode("LOAD_ATTR")
+@opcode("LOAD_ATTR", pops=1)
 def _load_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     method, name = ins.arg if isinstance(ins.arg, tuple) else (False, ins.arg)
     value = frame.stack.pop()
@@ -255,12 +277,12 @@ def push_callable(interp: Interpreter, frame: Frame, result: Any) -> None:
         push(interp, frame, result)
 
 
-@opcode("LOAD_METHOD")
+@opcode("LOAD_METHOD", pops=1)
 def _load_method(interp: Interpreter, frame: Frame, ins: Any) -> None:
     push_callable(interp, frame, load_method(interp, frame.stack.pop(), ins.arg))
 
 
-@opcode("LOAD_SUPER_ATTR")
+@opcode("LOAD_SUPER_ATTR", pops=3)
 def _load_super_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     method, _, name = ins.arg
     obj = frame.stack.pop()
@@ -269,26 +291,8 @@ def _load_super_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
     (push_callable if method else push)(interp, frame, interp.getattr(make_super(interp, [cls, obj], {}), name))
 
 
-@opcode("STORE_ATTR")
-def _store_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    value = frame.stack.pop()
-    new = frame.stack.pop()
-    discard(interp, interp.setattr(value, ins.arg, new))
-
-
-def discard(interp: Interpreter, result: Any) -> None:
-    """Drop the result of a call made for its effect."""
-    if result is PUSHED:
-        interp.frames[-1].finish = _drop
-
-
-def _drop(interp: Interpreter, value: Value) -> None:
-    pass
-
-
-@opcode("DELETE_ATTR")
-def _delete_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    discard(interp, interp.delattr(frame.stack.pop(), ins.arg))
+operation("STORE_ATTR", pops=2, drop=True)(lambda interp, name, new, value: interp.setattr(value, name, new))
+operation("DELETE_ATTR", pops=1, drop=True)(lambda interp, name, value: interp.delattr(value, name))
 
 
 # -- operators ----------------------------------------------------------------------------------------------
@@ -296,26 +300,21 @@ def _delete_attr(interp: Interpreter, frame: Frame, ins: Any) -> None:
 _BINARY_NAMES = {op: (op.name.removeprefix("INPLACE_"), op.name.startswith("INPLACE_")) for op in BinaryOp}
 
 
-@opcode("BINARY_OP")
-def _binary_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    b = frame.stack.pop()
-    a = frame.stack.pop()
-    name, inplace = _BINARY_NAMES[BinaryOp(ins.arg)]
-    push(interp, frame, interp.binary(name, a, b, inplace))
+@operation("BINARY_OP", pops=2)
+def _binary_op(interp: Interpreter, arg: Any, a: Value, b: Value) -> Any:
+    name, inplace = _BINARY_NAMES[BinaryOp(arg)]
+    return interp.binary(name, a, b, inplace)
 
 
-@opcode("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT")
+@opcode("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", pops=1)
 def _unary(interp: Interpreter, frame: Frame, ins: Any) -> None:
     push(interp, frame, interp.unary(ins.name, frame.stack.pop()))
 
 
-@opcode("UNARY_NOT")
-def _unary_not(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    value = frame.stack.pop()
-    frame.stack.append(const(not interp.truth(value)))
+operation("UNARY_NOT", pops=1)(lambda interp, arg, value: const(not interp.truth(value)))
 
 
-@opcode("TO_BOOL")
+@opcode("TO_BOOL", pops=1)
 def _to_bool(interp: Interpreter, frame: Frame, ins: Any) -> None:
     if frame.stack[-1].scalar is not None or frame.stack[-1].tensor is not None:
         return  # the jump that follows breaks the graph
@@ -325,66 +324,28 @@ def _to_bool(interp: Interpreter, frame: Frame, ins: Any) -> None:
 _COMPARE_SYMBOLS = {"LT": "<", "LE": "<=", "EQ": "==", "NE": "!=", "GT": ">", "GE": ">="}
 
 
-@opcode("COMPARE_OP")
-def _compare_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    b = frame.stack.pop()
-    a = frame.stack.pop()
-    name = ins.arg.name
+@operation("COMPARE_OP", pops=2)
+def _compare_op(interp: Interpreter, arg: Any, a: Value, b: Value) -> Any:
+    name = arg.name
     result = interp.compare(_COMPARE_SYMBOLS[name.removesuffix("_CAST")], a, b)
     if name.endswith("_CAST"):
         result = interp.finish_sync(result)
         if result.scalar is None and result.tensor is None:
             result = const(interp.truth(result))
-    push(interp, frame, result)
+    return result
 
 
-@opcode("IS_OP")
-def _is_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    b = frame.stack.pop()
-    a = frame.stack.pop()
-    frame.stack.append(const(interp.same_object(a, b) != bool(ins.arg)))
-
-
-@opcode("CONTAINS_OP")
-def _contains_op(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    container = frame.stack.pop()
-    item = frame.stack.pop()
-    found = interp.contains(container, item)
-    frame.stack.append(const(interp.truth(found) != bool(ins.arg)))
-
-
-@opcode("BINARY_SUBSCR")
-def _binary_subscr(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    key = frame.stack.pop()
-    push(interp, frame, interp.getitem(frame.stack.pop(), key))
-
-
-@opcode("STORE_SUBSCR")
-def _store_subscr(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    key = frame.stack.pop()
-    container = frame.stack.pop()
-    discard(interp, interp.setitem(container, key, frame.stack.pop()))
-
-
-@opcode("DELETE_SUBSCR")
-def _delete_subscr(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    key = frame.stack.pop()
-    discard(interp, interp.delitem(frame.stack.pop(), key))
-
-
-@opcode("BINARY_SLICE")
-def _binary_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    stop = frame.stack.pop()
-    start = frame.stack.pop()
-    push(interp, frame, interp.getitem(frame.stack.pop(), SliceValue(start, stop, NONE)))
-
-
-@opcode("STORE_SLICE")
-def _store_slice(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    stop = frame.stack.pop()
-    start = frame.stack.pop()
-    container = frame.stack.pop()
-    discard(interp, interp.setitem(container, SliceValue(start, stop, NONE), frame.stack.pop()))
+operation("IS_OP", pops=2)(lambda interp, is_not, a, b: const(interp.same_object(a, b) != bool(is_not)))
+operation("CONTAINS_OP", pops=2)(
+    lambda interp, is_not, item, container: const(interp.truth(interp.contains(container, item)) != bool(is_not)))
+operation("BINARY_SUBSCR", pops=2)(lambda interp, arg, container, key: interp.getitem(container, key))
+operation("STORE_SUBSCR", pops=3, drop=True)(
+    lambda interp, arg, value, container, key: interp.setitem(container, key, value))
+operation("DELETE_SUBSCR", pops=2, drop=True)(lambda interp, arg, container, key: interp.delitem(container, key))
+operation("BINARY_SLICE", pops=3)(
+    lambda interp, arg, container, start, stop: interp.getitem(container, SliceValue(start, stop, NONE)))
+operation("STORE_SLICE", pops=4, drop=True)(
+    lambda interp, arg, value, container, start, stop: interp.setitem(container, SliceValue(start, stop, NONE), value))
 
 
 # -- functions ----------------------------------------------------------------------------------------------
@@ -422,12 +383,10 @@ def _set_function_part(interp: Interpreter, made: FunctionValue, flag: int, valu
         made.defaults = [interp.context.force(v) for v in value.items]
 
 
-@opcode("LOAD_BUILD_CLASS")
-def _load_build_class(interp: Interpreter, frame: Frame, ins: Any) -> None:
-    frame.stack.append(interp.context.const_object(__build_class__))
+operation("LOAD_BUILD_CLASS", pops=0)(lambda interp, arg: interp.context.const_object(__build_class__))
 
 
-@opcode("IMPORT_NAME")
+@opcode("IMPORT_NAME", pops=2)
 def _import_name(interp: Interpreter, frame: Frame, ins: Any) -> None:
     fromlist = frame.stack[-1]
     level = frame.stack[-2]
@@ -461,7 +420,7 @@ def _is_part_of_library(interp: Interpreter, frame: Frame, name: str) -> bool:
         not interp.host_calls and not interp.context.dirty
 
 
-@opcode("IMPORT_FROM")
+@opcode("IMPORT_FROM", pops=1)
 def _import_from(interp: Interpreter, frame: Frame, ins: Any) -> None:
     module = frame.stack[-1]
     name = f"{module.obj.__name__}.{ins.arg}"

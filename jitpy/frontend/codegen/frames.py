@@ -17,6 +17,7 @@ from ...ir.graph import DROPS_GRAD, GETITEM, Graph, Node
 from ...ir.ops.functional import in_place_of
 from ..breaks import BreakRecord, GraphBreak, RestartAnalysis, Skip
 from ..bytecode.code import Ins, all_positional, param_names
+from ..bytecode.handlers import pops_of
 from ..bytecode.resume_codes import Resumable, behind, calls_inner, is_resume_code, origin_code, origin_of, raises_at
 from ..capture.final_graph import NOT_BEHIND_ITS_WRITE
 from ..capture.front_calls import (
@@ -62,27 +63,6 @@ _PY313 = sys.version_info >= (3, 13)
 #: where the states of generators are kept that calls in front of the graph advance
 _STATES = "___states"
 
-#: instruction -> how many stack entries it takes
-_POPS: dict[str, Callable[[Any], int]] = {
-    "CALL": lambda a: a + 2, "CALL_KW": lambda a: a + 3, "CALL_FUNCTION_EX": lambda a: 3 + (int(a) & 1),
-    "LIST_EXTEND": lambda a: a + 1, "SET_UPDATE": lambda a: a + 1, "DICT_UPDATE": lambda a: a + 1,
-    "LIST_APPEND": lambda a: a + 1, "SET_ADD": lambda a: a + 1, "MAP_ADD": lambda a: a + 2,
-    "BUILD_STRING": lambda a: a, "BUILD_SET": lambda a: a, "BUILD_MAP": lambda a: 2 * a,
-    "BUILD_CONST_KEY_MAP": lambda a: a + 1,
-    **{name: (lambda n: lambda a: n)(count) for count, names in {
-        0: ("LOAD_GLOBAL", "LOAD_CONST", "LOAD_BUILD_CLASS", "LOAD_ASSERTION_ERROR"),
-        1: ("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "UNARY_NOT", "TO_BOOL", "GET_ITER", "FOR_ITER",
-            "LOAD_ATTR", "LOAD_METHOD", "DELETE_ATTR", "BEFORE_WITH", "FORMAT_SIMPLE", "CONVERT_VALUE",
-            "UNPACK_SEQUENCE", "UNPACK_EX", "IMPORT_FROM", "GET_LEN", "LIST_TO_TUPLE", "MATCH_MAPPING",
-            "MATCH_SEQUENCE", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_TRUE",
-            "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_FALSE",
-            "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP"),
-        2: ("BINARY_OP", "BINARY_SUBSCR", "DELETE_SUBSCR", "COMPARE_OP", "CONTAINS_OP", "IS_OP", "STORE_ATTR",
-            "FORMAT_WITH_SPEC", "IMPORT_NAME", "MATCH_KEYS"),
-        3: ("BINARY_SLICE", "STORE_SUBSCR", "LOAD_SUPER_ATTR", "MATCH_CLASS"),
-        4: ("STORE_SLICE",),
-    }.items() for name in names},
-}
 #: instructions whose meaning depends on the frame that runs them
 _FRAME_BOUND = {"IMPORT_NAME", "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_BUILD_CLASS"}
 
@@ -378,7 +358,7 @@ class FrameCodegen:
         self._leave_handlers(frames, cause)
         # the step that raises may have looked at more than was looked at before it
         self.expected = cause.raises if cause.found_under <= self.context.guards.subjects() else None
-        pops = _POPS.get(ins.name)
+        pops = pops_of(ins)
         frames = self._with_lookups(frames)
         state = self._materialize(emitter, frames)
         self.write_effects(emitter)
@@ -392,7 +372,7 @@ class FrameCodegen:
         if loop is not None:
             self._write_plain_loop(emitter, frames, state, ins, loop)
             return
-        self._write_instruction(emitter, frames, state, ins, pops(ins.arg))
+        self._write_instruction(emitter, frames, state, ins, pops)
 
     def _with_lookups(self, frames: list[Frame]) -> list[Frame]:
         """A frame around each that looks an attribute up, for what C code does there with its AttributeError."""
@@ -652,15 +632,13 @@ class FrameCodegen:
             return instruction, pushes
         unchanged = name == ins.name and arg is ins.arg
         instruction = original.copy() if unchanged else Instr(name, arg, location=original.location)
-        pops = _POPS[ins.name](ins.arg)
-        effect = instruction.stack_effect(jump=False)
         if name in ("CALL", "CALL_FUNCTION_EX", "CALL_KW"):
             return instruction, 1
         if name == "IMPORT_FROM" or name in ("GET_LEN", "MATCH_MAPPING", "MATCH_SEQUENCE"):
             return instruction, 2
         if name == "MATCH_KEYS":
             return instruction, 3
-        return instruction, effect + pops
+        return instruction, instruction.stack_effect(jump=False) + (pops_of(ins) or 0)
 
 
 def _check_open(opened: list[GeneratorValue], live: list[Any]) -> None:
