@@ -12,7 +12,7 @@ from typing import Any
 
 from jitpy.ir import Dim, Graph, Node, Op, ScalarSpec
 from jitpy.ir.sizes import SCALAR_LIMIT, floordiv, mod, python_text, simplify
-from jitpy.ir.trees import tree_map
+from jitpy.ir.trees import tree_leaves, tree_map
 
 from ...ir.algebra import sympy
 from .known_numbers import Known, pin
@@ -46,14 +46,7 @@ def as_sizes(builder: GraphBuilder, value: Any) -> Any:
 
 def has_computed_int(value: Any) -> bool:
     """Whether an int that the graph computes is among nested arguments."""
-    kind = type(value)
-    if kind is TracedScalar:
-        return value.kind is int
-    if kind is tuple or kind is list:
-        return any(map(has_computed_int, value))
-    if kind is dict:
-        return any(map(has_computed_int, value.values()))
-    return kind is slice and any(map(has_computed_int, (value.start, value.stop, value.step)))
+    return any(type(leaf) is TracedScalar and leaf.kind is int for leaf in tree_leaves(value))
 
 
 def size_of(builder: GraphBuilder, scalar: TracedScalar) -> Dim:

@@ -12,6 +12,7 @@ from jitpy.ir import Dim, SizeEnv, SizeUnknown
 from jitpy.ir.ops.oracle import ANSWERS, META, Ref, fake_tensor, filled, keep
 from jitpy.ir.ops.quiet import without_compiler_import
 from jitpy.ir.ops.registered import fake_of
+from jitpy.ir.trees import tree_map
 
 from ...ir.algebra import sympy
 from .fake_tensors import (
@@ -139,18 +140,14 @@ def _make_template(
             raise error from error.__cause__  # nothing but symbols can stand for sizes that depend on data
 
 
-def _rebuilt(value: Any, convert: Callable[[Any], Any]) -> Any:
-    """A payload whose parts are converted, as the function itself takes it."""
-    kind = type(value)
-    if kind is tuple or kind is list:
-        return kind(map(convert, value))
-    if kind is dict:
-        return {k: convert(v) for k, v in value.items()}
-    if kind is slice:
-        return slice(convert(value.start), convert(value.stop), convert(value.step))
-    if kind is StructPayload:
-        return value.cls(map(convert, value.items))
-    return value
+def _with(tensors: dict[int, Any], convert: Callable[[Any], Any], arguments: Any) -> Any:
+    """Payloads as the function itself takes them: `tensors` by the ids of traced ones, other leaves converted."""
+    def leaf(value: Any) -> Any:
+        if type(value) is TracedTensor:
+            return tensors[id(value)]
+        return value.cls(tree_map(leaf, value.items)) if type(value) is StructPayload else convert(value)
+
+    return tree_map(leaf, arguments)
 
 
 def _run_on_fakes(
@@ -181,22 +178,17 @@ def _run_on_fakes(
         fakes[id(tensor)] = make_fake(spec, not builder.speculation.has_history(tensor), env, tensor.lazy_bits)
 
     def convert(value: Any) -> Any:
-        kind = type(value)
-        if kind is TracedTensor:
-            return fakes[id(value)]
-        if kind is TracedScalar:
+        if type(value) is TracedScalar:
             raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
-        if isinstance(value, sympy.Basic):
-            return torch_number(fixed(value), env)
-        return _rebuilt(value, convert)
+        return torch_number(fixed(value), env) if isinstance(value, sympy.Basic) else value
 
     def run_with(tape: Tape) -> Any:
         with without_compiler_import(), builder.state.active(), tape:
-            return fn(*convert(args), **call_kwargs)
+            return fn(*_with(fakes, convert, args), **call_kwargs)
 
     tape = Tape(list(fakes.values()), env)
     try:
-        call_kwargs = convert(kwargs)
+        call_kwargs = _with(fakes, convert, kwargs)
         result = run_with(tape)
         if tape.was_asked and not _raises(run_with, Tape(list(fakes.values()), env, answer=False)):
             raise Uncapturable("dynamic_shape", f"what {name} does depends on the values of its arguments")
@@ -276,14 +268,12 @@ def _raises_on_zeros(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> 
         made[id(tensor)] = filled(spec, 0).requires_grad_(tensor.spec.requires_grad)
 
     def convert(value: Any) -> Any:
-        if type(value) is TracedTensor:
-            return made[id(value)]
-        return sizes.hint(value) if isinstance(value, sympy.Basic) else _rebuilt(value, convert)
+        return sizes.hint(value) if isinstance(value, sympy.Basic) else value
 
     state = torch.get_rng_state()
     try:
         with builder.state.active():
-            fn(*convert(args), **convert(kwargs))
+            fn(*_with(made, convert, args), **_with(made, convert, kwargs))
     except Exception:
         return True
     finally:
@@ -318,26 +308,20 @@ def replay(builder: GraphBuilder, template: Template, tensors: list[TracedTensor
     """Record what the template says, on these tensors; `new_sizes` says that they are not those of the template."""
     values: dict[int, Any] = dict(enumerate(tensors))
 
-    def substitute(value: Any) -> Any:
+    def leaf(value: Any) -> Any:
         kind = type(value)
         if kind is Ref:
             return values[value.index]
-        if kind is tuple or kind is list:
-            return kind([substitute(v) for v in value])
-        if kind is dict:
-            return {k: substitute(v) for k, v in value.items()}
         if kind is Constant:
             return builder.fresh(builder.constant(value.tensor))
-        if kind is StructPayload:
-            return StructPayload(value.cls, tuple([substitute(v) for v in value.items]))
-        return value
+        return StructPayload(value.cls, tree_map(leaf, value.items)) if kind is StructPayload else value
 
     for record in template.records:
-        args, kwargs = substitute(record.args), substitute(record.kwargs)
+        args, kwargs = tree_map(leaf, record.args), tree_map(leaf, record.kwargs)
         overload, spec = record.facts.overload, None if new_sizes else record.spec
         if overload is _aten.lift_fresh.default:
             result: Any = builder.record(_aten.clone.default, args, kwargs, spec)
         else:
             result = builder.record(overload, args, kwargs, spec)
         values.update(zip(record.results, tensors_in(result), strict=True))
-    return substitute(template.result)
+    return tree_map(leaf, template.result)

@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from jitpy.ir import NotCovered, ScalarSpec, TensorSpec
+from jitpy.ir import ScalarSpec, TensorSpec
 from jitpy.ir import ops as table
 
 from .composites import LOWERINGS
 from .overloads import Plan, make_plan, signature
 from .schemas import SchemaFacts
-from .traced import DECLINED, GraphBuilder, StructPayload, TracedTensor, Uncapturable
+from .traced import DECLINED, GraphBuilder, StructPayload, TracedTensor
 
 _aten = torch.ops.aten
 
@@ -26,7 +26,7 @@ _LIMIT = 16384
 
 
 def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The payload of the call, or DECLINED."""
+    """The payload of the call, or DECLINED; what it raises may decline, too (`tensor_calls._shortcut`)."""
     try:
         key = signature(fn, args, kwargs)
         plan = _PLANS[key]
@@ -40,27 +40,17 @@ def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str,
         return DECLINED
     bound, keywords = plan.arguments(args, kwargs)
     facts = plan.facts
-    try:
-        if facts.on_host:
-            result = _host_value(builder, facts, bound, keywords)
-        elif plan.composite:
-            lowering = LOWERINGS.get(facts.overload)
-            if lowering is not None:
-                result = lowering(builder, facts.overload, bound, keywords)
-            elif table.get(facts.overload).is_new:
-                result = builder.record(facts.overload, bound, keywords)
-            else:
-                result = _by_aliasing(builder, facts, bound, keywords)
-        elif facts.mutated:
-            result = _write(builder, facts, bound, keywords)
-        else:
-            result = builder.record(facts.overload, bound, keywords)
-    except NotCovered:
-        return DECLINED
-    except (Uncapturable, AssertionError):
-        raise
-    except Exception:
-        return DECLINED  # the derived path raises eager's error, if it is one
+    lowering = LOWERINGS.get(facts.overload) if plan.composite else None
+    if facts.on_host:
+        result = _host_value(builder, facts, bound, keywords)
+    elif lowering is not None:
+        result = lowering(builder, facts.overload, bound, keywords)
+    elif plan.composite and not table.get(facts.overload).is_new:
+        result = _by_aliasing(builder, facts, bound, keywords)
+    elif not plan.composite and facts.mutated:
+        result = _write(builder, facts, bound, keywords)
+    else:
+        result = builder.record(facts.overload, bound, keywords)
     if type(result) is tuple:
         return StructPayload(plan.struct, result) if plan.struct is not None else plan.lists(result)
     return result

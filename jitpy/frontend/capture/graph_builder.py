@@ -29,6 +29,7 @@ from jitpy.ir import (
 from jitpy.ir import ops as table
 from jitpy.ir.ops.oracle import QUANTISED
 from jitpy.ir.ops.parts import PARTS, with_first_position
+from jitpy.ir.trees import tree_map
 
 from ...ir.algebra import sympy
 from ..guards.guard_set import GuardSet
@@ -261,24 +262,17 @@ class TracedGraphBuilder:
 
     def to_node(self, payload: Any) -> Any:
         """A payload as a node's argument."""
+        return tree_map(self._argument, payload)
+
+    def _argument(self, payload: Any) -> Any:
         kind = type(payload)
         if kind is TracedTensor:
             return self.node(payload)
         if kind is TracedScalar:
             return payload.node
-        if kind is tuple:
-            return tuple([self.to_node(p) for p in payload])
-        if kind is list:
-            return [self.to_node(p) for p in payload]
-        if kind is dict:
-            return {k: self.to_node(v) for k, v in payload.items()}
         if kind is StructPayload:
-            return tuple([self.to_node(p) for p in payload.items])
-        if kind is slice:
-            return slice(self.to_node(payload.start), self.to_node(payload.stop), self.to_node(payload.step))
-        if isinstance(payload, torch.Tensor):
-            return self.constant(payload)
-        return payload
+            return self.to_node(payload.items)
+        return self.constant(payload) if isinstance(payload, torch.Tensor) else payload
 
     def seen_as_nodes(self, payload: Any) -> Any:
         """As `to_node`, for who only wants to know what an operation would do."""

@@ -15,6 +15,7 @@ import torch
 
 from jitpy.ir import Graph, Node, Op, ScalarSpec, TensorSpec
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
+from jitpy.ir.trees import tree_leaves
 
 from ..breaks import Signal
 from ..guards.source import Source
@@ -414,15 +415,8 @@ class Finished:
 
 def tensors_in(value: Any) -> Iterable[TracedTensor]:
     """The traced tensors inside nested payloads."""
-    kind = type(value)
-    if kind is TracedTensor:
-        yield value
-    elif kind is tuple or kind is list:
-        for item in value:
-            yield from tensors_in(item)
-    elif kind is dict:
-        for item in value.values():
-            yield from tensors_in(item)
-    elif kind is StructPayload:
-        for item in value.items:
-            yield from tensors_in(item)
+    for leaf in tree_leaves(value):
+        if type(leaf) is TracedTensor:
+            yield leaf
+        elif type(leaf) is StructPayload:
+            yield from tensors_in(leaf.items)

@@ -193,10 +193,8 @@ def _numbers_are_sizes(fn: Any) -> bool:
 
 def _shortcut(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     shortcut = _SHORTCUTS.get(fn)
-    if shortcut is None:
-        return fast_calls.run(builder, fn, args, kwargs)
     try:
-        return shortcut(builder, *args, **kwargs)
+        return fast_calls.run(builder, fn, args, kwargs) if shortcut is None else shortcut(builder, *args, **kwargs)
     except NotCovered:
         return DECLINED
     except (Uncapturable, AssertionError):
