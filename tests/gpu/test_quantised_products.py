@@ -1,4 +1,4 @@
-"""Products of operands of 8 bits, as models that torchao quantises write them: kernels of their own, right to 16 bits."""
+"""Products of operands of 8 bits, as models that torchao quantises write them: by kernels, right to 16 bits."""
 
 from __future__ import annotations
 
