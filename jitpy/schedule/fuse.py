@@ -491,7 +491,7 @@ class Fusion:
         products = [value for value in members if isinstance(value, Product)]
         if not products:
             return
-        narrow = all(value.sizes.is_narrow for value in products)
+        narrow = all(value.sizes.is_narrow for value in products) and self._read_as_they_are(products)
         if not connected and not (narrow and all(set(one.members) & set(products) for one in (a, b))):
             raise Refused("a product's kernel takes nothing but what belongs to its results")
         if len(products) > (self.limits.narrow_products if narrow else self.limits.products):
@@ -503,6 +503,14 @@ class Fusion:
             raise Refused("products of different shapes")
         if any(not same(value.numel, size) for value in members if not isinstance(value, Product)):
             raise Refused("a product's kernel takes nothing but what belongs to its results")
+
+    def _read_as_they_are(self, products: list[Product]) -> bool:
+        """Whether products have whole rows, or operands of their own in memory: tensor cores would wait for several
+        conversions in each step."""
+        operands = [{operand for operand, _ in self.reads(one)} for one in products]
+        shared = set.intersection(*operands)
+        return all(one.sizes.is_row or all(isinstance(operand, Stored) for operand in own - shared)
+                   for one, own in zip(products, operands, strict=True))
 
     def _check_columns(self, members: set[Value], space: Signature | None, columns: frozenset[Value]) -> None:
         """Raises Refused where rows and columns are not to be reduced by one kernel."""

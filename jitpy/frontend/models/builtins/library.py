@@ -8,8 +8,11 @@ import collections
 import dataclasses
 import enum
 import functools
+import importlib.machinery
 import importlib.util
+import os
 import reprlib
+import sys
 import types
 import typing
 from typing import Any
@@ -84,7 +87,7 @@ def _repr(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) ->
 
 @builtin(importlib.util.find_spec)
 def _find_spec(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """The spec of a module that is loaded, or None, as long as none is found (each call looks: 20 us). A package that
+    """The spec of a module that is loaded, or None, as long as none is found (each call looks at the folders). A package that
     would have to be loaded is left to Python."""
     name = args[0].literal if len(args) == 1 and not kwargs and args[0].is_constant else None
     if type(name) is not str or name.startswith("."):
@@ -99,18 +102,45 @@ def _find_spec(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if parent and interp.context.imported(parent) is None or importlib.util.find_spec(name) is not None:
         raise GraphBreak("unsupported_call", f"importlib.util.find_spec({name!r}), which is not loaded")
     why = f"no module {name!r} is there"
-    interp.builder.guards.add(constant(importlib.util, "importlib.util"), "python", _Missing(name), why)
+    interp.builder.guards.add(constant(importlib.util, "importlib.util"), "python", _missing(name), why)
     return interp.context.const_object(None)
 
 
 class _Missing:
-    """Guard predicate: no module of this name is found."""
+    """Guard predicate: no module of this name is found. It is looked for again where a folder has changed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.searched = self._searched()
 
     def __call__(self, _: Any = None) -> bool:
         try:
-            return importlib.util.find_spec(self.name) is None
-        except (ImportError, ValueError):
+            found = self._searched()
+            if found is None or found != self.searched:
+                if importlib.util.find_spec(self.name) is not None:
+                    return False
+                self.searched = found
+        except (ImportError, ValueError, AttributeError):
             return False
+        return True
+
+    def _searched(self) -> Any:
+        """What the search depends on, as Python's own caches see it; None where some finder of others knows more."""
+        parent = sys.modules.get(self.name.rpartition(".")[0])
+        path = sys.path if parent is None else list(parent.__path__)
+        if self.name in sys.modules or any(finder not in _FINDERS and finder.find_spec(self.name, path) is not None
+                                           for finder in sys.meta_path):
+            return None
+        return [*sys.meta_path], [*sys.path_hooks], [*path], [_time(place) for place in path]
+
+
+_FINDERS = (importlib.machinery.BuiltinImporter, importlib.machinery.FrozenImporter, importlib.machinery.PathFinder)
+_missing = functools.cache(_Missing)
+
+
+def _time(place: Any) -> tuple[int, int] | None:
+    try:
+        found = os.stat(place or ".")
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
