@@ -87,8 +87,8 @@ def _repr(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) ->
 
 @builtin(importlib.util.find_spec)
 def _find_spec(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """The spec of a module that is loaded, or None, as long as none is found (each call looks at the folders). A package that
-    would have to be loaded is left to Python."""
+    """The spec of a module that is loaded, or None, as long as none is found (each call looks at the folders). A
+    package that would have to be loaded is left to Python."""
     name = args[0].literal if len(args) == 1 and not kwargs and args[0].is_constant else None
     if type(name) is not str or name.startswith("."):
         raise GraphBreak("unsupported_call", "importlib.util.find_spec of a name that is not known")
