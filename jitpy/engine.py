@@ -97,7 +97,7 @@ class Engine:
         self._selves: set[int] = set()  # the instances (their ids) for which the method was compiled
         self.backend = get_backend(options.backend)
         self._has_warned = False  # of a backend that fails
-        if options.backend == "codegen" and torch.cuda.is_initialized():
+        if options.backend == "codegen":
             gpu_compile.start_workers()
         self.variants: list[Variant] = []
         #: where `explain` asks: all variants that were made, those that went with a function of the program's too

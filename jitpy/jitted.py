@@ -22,6 +22,7 @@ from .marks import ORIGINALS, disabled_function
 from .options import Options
 from .runtime import beside_dynamo, native_build
 from .runtime.dispatch import make_dispatcher
+from .runtime.gpu.compile import start_workers
 
 
 class LazyEngine:
@@ -44,6 +45,8 @@ class LazyEngine:
     @property
     def engine(self) -> Any:
         if self._engine is None:
+            if self.options.backend == "codegen":
+                start_workers()  # they import Triton beside the engine's own imports
             with _interrupts_later(), collector_off():
                 from .engine import Engine
 

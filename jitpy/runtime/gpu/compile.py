@@ -127,12 +127,12 @@ def compile_kernels(kernels: list[GpuKernel], target: Target) -> list[Binary]:
 
 
 def start_workers() -> None:
-    """Prepare for work on kernels for the current GPU: importing Triton takes a second. Returns at once."""
+    """Prepare for work on kernels where a GPU is in use: importing Triton takes a second. Returns at once."""
     import torch
 
     from .load import target_of
 
-    if triton_version() is not None:
+    if torch.cuda.is_initialized() and triton_version() is not None:
         _pool().prepare(target_of(torch.device("cuda", torch.cuda.current_device())))
 
 

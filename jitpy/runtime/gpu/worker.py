@@ -118,6 +118,7 @@ def main() -> None:
         os.environ["TRITON_CACHE_DIR"] = folder  # jitpy keeps what comes out
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # only so that nothing is printed: it is always given
         os.environ.pop("TRITON_INTERPRET", None)
+        _spare_hashes()
         answer(json.loads(sys.argv[1]))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
         while True:
@@ -134,6 +135,16 @@ def main() -> None:
                 finally:
                     os._exit(status)  # what the maker of workers does at its end is not for them
             os.close(files[0])
+
+
+def _spare_hashes() -> None:
+    """Have Triton not hash its own files, which takes longer than a kernel: its cache ends with this process."""
+    import triton.compiler.compiler
+    import triton.runtime.cache
+
+    for module in (triton.compiler.compiler, triton.runtime.cache):  # by version
+        if hasattr(module, "triton_key"):
+            module.triton_key = lambda: ""
 
 
 def serve(connection: socket.socket) -> None:
