@@ -15,6 +15,7 @@ import jitpy
 
 TABLE = torch.randn(2, 16)
 SEEN: list[int] = []
+COUNT = torch.zeros(2)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,11 @@ def of_bits(score, b, h, q, k):
 
 def with_effect(score, b, h, q, k):
     SEEN.append(1)
+    return score
+
+
+def with_write(score, b, h, q, k):
+    COUNT.add_(1)
     return score
 
 
@@ -71,6 +77,30 @@ def test_the_report_names_function_and_line(mod):
         report = str(jitpy.explain(fn)(*given, False))
         assert "1 graph break," in report and f"score_mod {mod.__name__}()" in report and "test_refusals.py:" in report
         assert f":{mod.__code__.co_firstlineno + 1} in {mod.__name__}" in report
+
+
+def test_functions_that_write():
+    """They write as often as in eager."""
+    def writing(b, h, q, k):
+        COUNT.add_(1)
+        return q >= k
+
+    def by_mask(q, k, v):
+        return flex_attention(q, k, v, block_mask=create_block_mask(writing, None, None, 16, 16, device="cpu"))
+
+    def by_score(q, k, v):
+        return flex_attention(q, k, v, score_mod=with_write)
+
+    given = tensors()
+    for fn, name in ((by_mask, "writing()"), (by_score, "score_mod with_write()")):
+        counts = [COUNT.clone()]
+        for call in (fn, jitpy.jit(fn)):
+            found = call(*given)
+            counts.append(COUNT.clone())
+        torch.testing.assert_close(found, fn(*given))
+        assert torch.equal(counts[1] - counts[0], counts[2] - counts[1])
+        report = str(jitpy.explain(fn)(*given))
+        assert f"{name}, test_refusals.py:" in report and "writes to a tensor from outside" in report
 
 
 def test_another_function_is_captured_afterwards():

@@ -218,7 +218,8 @@ def trace_body(interp: Interpreter, fn: Value, args: list[Value], kwargs: dict[s
     result = interp.call_sync(fn, args, kwargs)
     if state_of(interp) != before:
         raise _refusal("a function with a side effect")
-    if any(storage.generation != count for storage, count in storages.items()):
+    found = {value.traced.storage for value in context.tensors.values() if value.traced.storage.input is not None}
+    if any(storage.generation != storages.get(storage, 0) for storage in found | storages.keys()):
         raise _refusal("a function that writes to a tensor from outside")
     tensors: list[TracedTensor] = []
     structure = structure_of(interp, result, tensors, may_skip)
