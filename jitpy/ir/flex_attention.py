@@ -10,6 +10,7 @@ The targets here are the dense reference: they compute all scores at once, on an
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +28,8 @@ NAME = "ir.flex_attention"
 BACKWARD = "ir.flex_attention_backward"
 
 #: The tensors of a block mask. First those to walk through keys: how many blocks each row of blocks has, and which; the
-#: same for blocks that need no mask, or None. Then the same four to walk through queries, or None.
+#: same for blocks that need no mask, or None. Then the same four to walk through queries, or None. All are None where
+#: the mask is to be asked everywhere.
 Blocks = Sequence[torch.Tensor | None]
 
 
@@ -42,9 +44,10 @@ class FlexAttention:
     block           how many queries and keys a block has
     layout          the axes of `out`, innermost first
     options         what the program asks of kernels
+    empty           the result of a row without keys, 0 or NaN
 
-    Key and value have the batch size of the query. Blocks that are listed nowhere are skipped. A row without keys gives
-    0, and -inf for its statistics. `lse` and `max_scores` are to base e, float64 for float64 and float32 otherwise.
+    Key and value have the batch size of the query. Blocks that are listed nowhere are skipped. A row without keys has
+    -inf for its statistics. `lse` and `max_scores` are to base e, float64 for float64 and float32 otherwise.
     """
 
     score: Graph | None
@@ -54,6 +57,7 @@ class FlexAttention:
     block: tuple[int, int]
     layout: tuple[int, ...] = (3, 2, 1, 0)
     options: dict[str, Any] = field(default_factory=dict)
+    empty: float = 0.0
 
     def op(self, specs: Spec) -> Op:
         """The op of the one node that runs this."""
@@ -64,7 +68,8 @@ class FlexAttention:
                  captures: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         grid = _grid(query, key)
         scores = self.scores(grid, query, key, self.allowed(grid, query, key, blocks, captures), captures)[1]
-        out = torch._safe_softmax(scores, -1).to(query.dtype) @ _for_heads(value, query).to(query.dtype)
+        softmax = torch.softmax if math.isnan(self.empty) else torch._safe_softmax
+        out = softmax(scores, -1).to(query.dtype) @ _for_heads(value, query).to(query.dtype)
         return _laid_out(out, self.layout), scores.logsumexp(-1), scores.detach().amax(-1)
 
     def scores(self, grid: Sequence[torch.Tensor], query: torch.Tensor, key: torch.Tensor, allowed: torch.Tensor,
@@ -75,14 +80,15 @@ class FlexAttention:
         changed = scores
         if self.score is not None:
             (changed,) = _at_all(self.score, (scores, *grid, *captures[:self.score_captures]))
-        return scores, torch.where(allowed, changed, float("-inf"))
+        return scores, torch.where(allowed, changed, float("-inf")).expand(scores.shape)
 
     def allowed(self, grid: Sequence[torch.Tensor], query: torch.Tensor, key: torch.Tensor, blocks: Blocks,
                 captures: Sequence[Any]) -> torch.Tensor:
         """Whether a query sees a key."""
         count, indices, full_count, full_indices = blocks[:4]
-        assert count is not None and indices is not None
-        found = self._listed(count, indices, query, key)
+        found = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=query.device)
+        if count is not None and indices is not None:
+            found = self._listed(count, indices, query, key)
         if self.mask is not None:
             found = found & _at_all(self.mask, (*grid, *captures[self.score_captures:]))[0]
         if full_count is not None and full_indices is not None:
@@ -94,8 +100,8 @@ class FlexAttention:
         """Whether the block of a query and a key is listed."""
         device, columns = count.device, -(-key.size(2) // self.block[1])
         is_used = torch.arange(indices.size(-1), device=device) < count[..., None]
-        # what is not used may be any number
-        places = torch.where(is_used, indices, columns).clamp(max=columns)
+        # what is not used may be any number, and blocks that do not exist are nowhere
+        places = torch.where(is_used & (indices >= 0), indices, columns).clamp(max=columns)
         dense = torch.zeros((*count.shape, columns + 1), dtype=torch.bool, device=device)
         dense.scatter_(-1, places.long(), True)
         rows, columns_of = (torch.arange(t.size(2), device=device) // size

@@ -85,7 +85,7 @@ class Attention:
     """One pass: what its kernel reads, computes and makes. `given` stands for the score in front of its change.
 
     masked, full    the lists of blocks that need the mask, and of those that do not: by rows of queries in a forward
-                    pass; `turned_` by rows of keys
+                    pass; `turned_` by rows of keys. Without the first the mask is asked everywhere.
     results         by name: out, lse, top; query, key, value; and a number for each capture's gradient
     parts           how many programs share the keys of a query; `part_` results are what these find
     """
@@ -95,7 +95,7 @@ class Attention:
     query: Operand
     key: Operand
     value: Operand
-    masked: BlockLists
+    masked: BlockLists | None
     full: BlockLists | None
     given: Expr
     score: Expr
@@ -319,8 +319,6 @@ def _attention(low: Lowering, target: FlexAttention, query: Value, key: Value, v
         raise NotCovered("blocks of a mask that no tile divides")
     if not same(key.shape[0], query.shape[0]):
         raise NotCovered("keys that all of a batch share")
-    masked = _lists(low, *blocks[:2])
-    assert masked is not None
     builder = BoundedBuilder()
     axes = [Axis(query.shape[0]), Axis(query.shape[1]), Axis(query.shape[2]), Axis(key.shape[2], reduced=True)]
     places = [builder.cast(builder.place(axis), INT) for axis in axes]
@@ -335,7 +333,8 @@ def _attention(low: Lowering, target: FlexAttention, query: Value, key: Value, v
         if mask.op == "const" and mask.attr:
             mask = None
     q, k, v = (_operand(low, one) for one in (query, key, value))
-    return Attention(target, axes, q, k, v, masked, _lists(low, *blocks[2:4]), given, score, mask), builder
+    return Attention(target, axes, q, k, v, _lists(low, *blocks[:2]), _lists(low, *blocks[2:4]), given, score, mask), \
+        builder
 
 
 @lowering(NAME)
@@ -357,10 +356,11 @@ def _forward(low: Lowering, node: Node, query: Value, key: Value, value: Value, 
 def _parts(low: Lowering, attention: Attention) -> int:
     """How many programs share the keys of few queries, such as those of one token: a power of two."""
     batch, heads, queries, _ = attention.query.shape
-    shared, lists = attention.key.shape[1], attention.masked.count.shape
+    shared, lists = attention.key.shape[1], attention.masked
     if low.scatters == "ordered" or type(queries) is not int or queries > _FEW or not same(queries, low.hint(queries)):
         return 1
-    if attention.group * queries > _MOST_ROWS or attention.group > 1 and not same(lists[1], 1):
+    if attention.group * queries > _MOST_ROWS or attention.group > 1 and lists is not None and \
+            not same(lists.count.shape[1], 1):
         return 1
     keys = low.hint(attention.key.shape[2])
     wanted = _PROGRAMS // max(1, low.hint(batch) * int(shared))
@@ -382,7 +382,8 @@ def _backward(low: Lowering, node: Node, grad_out: Value, grad_lse: Value | None
     found, builder = _attention(low, target.forward, query, key, value, blocks, captures)
     if low.scatters != "ordered":
         found.turned_masked, found.turned_full = _lists(low, *blocks[4:6]), _lists(low, *blocks[6:])
-        if found.turned_masked is None or (found.full is None) != (found.turned_full is None):
+        if (found.masked is None) != (found.turned_masked is None) or \
+                (found.full is None) != (found.turned_full is None):
             raise NotCovered("a block mask without the lists of queries")
     product = low.apply(lambda e, a, b: e.mul(a, b), [grad_out, out], out.shape, FLOAT, FLOAT)
     delta = low.reduce("sum", product, [3])

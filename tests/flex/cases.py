@@ -124,8 +124,9 @@ class Case:
     def _graph(self, name: str) -> Graph:
         graph = Graph(name)
         if self.dynamic:
-            sizes = {"batch": self.query.size(0), "queries": self.query.size(2), "keys": self.key.size(2),
-                     "rows": self.blocks[0].size(2), "columns": self.blocks[1].size(3)}
+            sizes = {"batch": self.query.size(0), "queries": self.query.size(2), "keys": self.key.size(2)}
+            if self.blocks[0] is not None and self.blocks[1] is not None:
+                sizes |= {"rows": self.blocks[0].size(2), "columns": self.blocks[1].size(3)}
             self._symbols = {name: graph.sizes.new_symbol(size, name, 0) for name, size in sizes.items()}
         return graph
 
@@ -194,6 +195,18 @@ def compare_passes(given: Case, run: Callable[..., tuple[Tensor, ...]], with_lse
     compare(run(given.graph(), given.inputs), results, exact_results)
     lse = torch.where(results[1].isinf(), 0, tensors[4]) if with_lse else None
     compare(run(given.gradients(grad, lse, results[0], results[1]), given.inputs), gradients, exact_gradients)
+
+
+def with_wrong_blocks() -> Case:
+    """Lists that name blocks which do not exist behind those that do."""
+    given = case(MODS["soft cap"](), (2, 4, 2, 90, 100, 16), (32, 32), separate=True)
+    for counts, indices in zip(given.blocks[::2], given.blocks[1::2], strict=True):
+        assert counts is not None and indices is not None
+        more = counts < indices.size(3)
+        last = torch.arange(indices.size(3)) == counts[..., None]
+        indices.copy_(torch.where(last, torch.tensor([-1, 9, 4, 7])[:indices.size(2), None], indices))
+        counts += more
+    return given
 
 
 def causal(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from tests.flex.cases import (
     per_key,
     relative,
     window,
+    with_wrong_blocks,
 )
 
 pytest.importorskip("triton")
@@ -57,6 +58,20 @@ def test_mods(name: str) -> None:
     check(case(MODS[name](), SMALL))
 
 
+def test_an_infinite_score() -> None:
+    """Alone, and where programs share the keys."""
+    def mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return torch.where((q == 0) & (k == 2), float("inf"), score)
+
+    for shape in (SMALL, (2, 4, 2, 1, 500, 24)):
+        given = case(Mod(mod), shape, shared=True)
+        out, lse, top = run(given.graph(), given.inputs)
+        expected = given.forward(given.query, given.key, given.value, given.blocks, ())
+        for one, right in zip((out, lse, top), expected, strict=True):
+            torch.testing.assert_close(one, right, equal_nan=True, atol=1e-4, rtol=1e-4)
+        assert lse.isinf().sum() == 8
+
+
 @pytest.mark.parametrize("dtype", [BF16, HALF])
 @pytest.mark.parametrize("name", ["causal", "soft cap", "relative bias"])
 def test_short_floats(name: str, dtype: torch.dtype) -> None:
@@ -71,6 +86,10 @@ def test_shapes(shape: tuple[int, int, int, int, int, int]) -> None:
     check(case(mod, shape, value_size=48))
 
 
+def test_blocks_that_do_not_exist() -> None:
+    check(with_wrong_blocks())
+
+
 def test_one_mask_for_all() -> None:
     check(case(MODS["causal"](), SMALL, shared=True))
 
@@ -79,10 +98,12 @@ def test_lists_without_full_blocks() -> None:
     check(case(MODS["causal"](), SMALL, separate=False))
 
 
+@pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_one_block_for_all(dynamic: bool) -> None:
-    """As torch has it where there is no mask."""
+def test_one_block_for_all(dynamic: bool, listed: bool) -> None:
+    """As torch has it where there is no mask, and without lists."""
     given = case(MODS["soft cap"](), SMALL, (1 << 30, 1 << 30), separate=False, shared=True, dynamic=dynamic)
+    given.blocks = given.blocks if listed else [None] * 8
     check(given)
 
 
@@ -143,12 +164,13 @@ def test_launch_parameters_of_the_program() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 2, 1, 500, 24), (1, 4, 4, 3, 300, 32), (1, 8, 2, 5, 600, 16)])
-@pytest.mark.parametrize("name", ["relative bias", "document"])
-def test_few_queries(name: str, shape: tuple[int, int, int, int, int, int]) -> None:
+@pytest.mark.parametrize(("name", "is_listed"), [("relative bias", True), ("document", True), ("document", False)])
+def test_few_queries(name: str, shape: tuple[int, int, int, int, int, int], is_listed: bool) -> None:
     """Programs share the keys, and have all heads that share them."""
     mod = Mod(bias_of_keys, (torch.randn(8, 600),), window) if name == "relative bias" else Mod(
         mask=lambda b, h, q, k, ids: at(ids, [k % 200]) != q, mask_captures=(torch.arange(200) // 60,))
-    given = case(mod, shape, shared=True)
+    given = case(mod, shape, (64, 64) if is_listed else (1 << 30, 1 << 30), shared=True)
+    given.blocks = given.blocks if is_listed else [None] * 8
     plan = plan_graph(given.graph())
     assert len([step for step in plan.steps if isinstance(step, LaunchStep)]) == 2
     found = run(given.graph(), given.inputs)

@@ -16,7 +16,19 @@ from jitpy.backends.stages import Stages
 from jitpy.engine import all_engines
 from jitpy.ir.graph import Graph
 from jitpy.runtime.executable import make_executable
-from tests.flex.cases import BF16, HALF, MODS, Mod, Tensor, alibi, case, compare_passes, per_key, window
+from tests.flex.cases import (
+    BF16,
+    HALF,
+    MODS,
+    Mod,
+    Tensor,
+    alibi,
+    case,
+    compare_passes,
+    per_key,
+    window,
+    with_wrong_blocks,
+)
 
 SMALL = (2, 4, 2, 150, 170, 32)
 
@@ -43,6 +55,10 @@ def test_shapes(shape: tuple[int, int, int, int, int, int]) -> None:
 @pytest.mark.parametrize("block", [(16, 48), (128, 64)])
 def test_blocks(block: tuple[int, int]) -> None:
     compare_passes(case(MODS["soft cap"](), SMALL, block, shared=True, separate=block[0] == 16), run)
+
+
+def test_blocks_that_do_not_exist() -> None:
+    compare_passes(with_wrong_blocks(), run)
 
 
 def test_one_block_for_all() -> None:

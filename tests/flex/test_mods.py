@@ -188,6 +188,41 @@ def test_an_element_that_is_read_axis_by_axis():
     torch.testing.assert_close(values_of(by_axis, given, [table], True), values_of(at_once, given, [table], True))
 
 
+def infinite_score(score, b, h, q, k):
+    return torch.where((q == 3) & (k == 2), float("inf"), score)
+
+
+def test_an_infinite_score():
+    """Its row is NaN, and its statistic infinite: the weights of other keys are 0."""
+    def both(q, k, v):
+        out, lse = flex_attention(q, k, v, score_mod=infinite_score, return_lse=True)
+        return out, lse.clamp(max=100)
+
+    check(both, tensors(), equal_nan=True, atol=1e-4, rtol=1e-4)
+    given = tensors()
+    (_, expected), (_, found) = (fn(*given, score_mod=infinite_score, return_lse=True)
+                                 for fn in (flex_attention, jitpy.jit(flex_attention)))
+    assert expected.isinf().sum() == BATCH * HEADS
+    torch.testing.assert_close(found, expected)
+
+
+def test_scores_that_overflow():
+    """They are scaled behind the product, as by eager."""
+    query, key, value = tensors()
+    for mod in (None, causal_score):
+        check(lambda q, k, v, mod=mod: flex_attention(q, k, v, score_mod=mod, return_lse=True),
+              [query * 1e19, key * 1e19, value], backward=False, equal_nan=True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "codegen"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+def test_statistics_of_scores_in_another_dtype(dtype, backend):
+    check(lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, q, k: s.to(dtype), return_lse=True),
+          tensors(), backend=backend, backward=False, atol=2e-2, rtol=2e-2)
+    check(lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, q, k: (q - k).to(dtype), return_lse=True),
+          tensors(), backend=backend, backward=False, atol=2e-2, rtol=2e-2)
+
+
 def test_a_score_that_is_not_read():
     def written_out(q, k, v):
         scores = (torch.arange(LENGTH) * 0.5).expand(BATCH, HEADS, LENGTH, LENGTH)

@@ -8,9 +8,11 @@ import pytest
 import torch
 import torch._dynamo
 from torch import nn
+from torch.nn.attention.experimental._paged_attention import PagedAttention
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import jitpy
+from jitpy.engine import all_engines
 from tests.counting import variants
 
 torch_compiled = torch.compile(flex_attention)
@@ -103,6 +105,60 @@ def test_functions_that_torch_compiles():
     for one in (fn, asked):
         torch.testing.assert_close(jitpy.jit(one, fullgraph=True)(*given), expected)
         assert one_graph(one, *given)
+
+
+def test_a_paged_cache():
+    """Tokens of three sequences are decoded; pages of 16 keys lie in any order in memory that all share."""
+    page, heads, width, lengths = 16, 4, 16, torch.tensor([40, 7, 25])
+    rest = torch.arange(64) < lengths[:, None]
+
+    def paged(n_pages: int) -> PagedAttention:
+        table = PagedAttention(n_pages, page, 3, device="cpu")
+        for step in range(1, 4):  # pages of one sequence are not neighbours
+            for sequence in (2, 0, 1):
+                table.reserve(torch.tensor(sequence), torch.minimum(lengths[sequence] + 4, torch.tensor(16 * step)))
+        return table
+
+    def by_distance(score, b, h, q, k):
+        return score - (lengths[b] - k) * 0.1
+
+    def decode(table, query, key, value, keys, values, positions, mask):
+        table.assign(torch.arange(3), positions[:, None], key, value, keys, values)
+        found = table.convert_logical_block_mask(mask, kv_len=positions + 1)
+        score = table.get_score_mod(by_distance, kv_len=positions + 1)
+        return flex_attention(query, keys, values, score, found, enable_gqa=True)
+
+    table = paged(12)
+    shape = 1, 2, 12 * page, width
+    all_keys, all_values = torch.randn(3, 2, 64, width), torch.randn(3, 2, 64, width)
+    caches = []
+    for _ in range(2):
+        keys, values = torch.zeros(shape), torch.zeros(shape)
+        for b, length in enumerate(lengths.tolist()):
+            table.assign(torch.tensor([b]), torch.arange(length)[None], all_keys[b:b + 1, :, :length],
+                         all_values[b:b + 1, :, :length], keys, values)
+        caches.append((keys, values))
+    jitpy.reset()
+    jitted, before = jitpy.jit(decode, fullgraph=True), variants()
+    for step in range(3):
+        positions = lengths + step
+        seen = rest | (torch.arange(64) < positions[:, None] + 1)
+        mask = create_block_mask(lambda b, h, q, k: k <= positions[b], 3, None, 1, 64, device="cpu", BLOCK_SIZE=page)  # noqa: B023
+        query = torch.randn(3, heads, 1, width)
+        new = [torch.stack([one[b, :, position][:, None] for b, position in enumerate(positions.tolist())])
+               for one in (all_keys, all_values)]
+        results = [call(table, query, *new, *cache, positions, mask)
+                   for call, cache in zip((decode, jitted), caches, strict=True)]
+        bias = (lengths[:, None] - torch.arange(64)) * -0.1
+        bias = bias.masked_fill(~seen, float("-inf"))[:, None, None]
+        dense = nn.functional.scaled_dot_product_attention(query, all_keys, all_values, bias, enable_gqa=True)
+        for found in results:
+            torch.testing.assert_close(found, dense)
+        torch.testing.assert_close(caches[1], caches[0])
+    assert variants() - before <= 2  # once more for functions that are made at each call
+    graphs = [variant.graph for engine in all_engines() for variant in engine.variants]
+    assert ["flex" in [kernel.style for part in graph.lowered for kernel in part.notes.kernels]
+            for graph in graphs] == [True] * len(graphs)
 
 
 def test_llama_of_hugging_face():

@@ -8,6 +8,7 @@ and keys and values are read as they lie.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 
 import torch
@@ -32,6 +33,10 @@ class _Pass(KernelPrinter):
     def attention(self) -> Attention:
         assert self.kernel.attention is not None
         return self.kernel.attention
+
+    @property
+    def scale(self) -> str:
+        return literal(self.attention.target.scale, torch.float32)
 
     def begin(self, areas: dict[str, Dim]) -> dict[Expr, str]:
         """Take the memory that a thread needs: floats, a multiple of 16 each. The names of what is known everywhere."""
@@ -72,15 +77,14 @@ class _Pass(KernelPrinter):
         return " + ".join(parts) or "0"
 
     def load_queries(self, also: str = "") -> None:
-        """The block's queries, columns by queries, times the scale. Behind the end the last one is repeated. `also` has
-        the same queries by columns."""
+        """The block's queries, columns by queries. Behind the end the last one is repeated. `also` has the same queries
+        by columns."""
         query = self.attention.query
         with self.text.block(f"for (int64_t lane = 0; lane < {self.rows}; ++lane)"):
             self.text.add("const int64_t row = first + lane < last ? first + lane : last;")
             with self.text.block(f"for (int64_t e = 0; e < {query.shape[3]}; ++e)"):
                 loaded = self.load(query.value, self.at(query, self.head.name, "row", "e"))
-                scale = literal(self.attention.target.scale, torch.float32)
-                self.text.add(f"const float value = {loaded} * {scale};")
+                self.text.add(f"const float value = {loaded};")
                 self.text.add(f"turned[e * {self.rows} + lane] = value;")
                 if also:
                     self.text.add(f"{also}[lane * {_padded(query)} + e] = value;")
@@ -133,11 +137,23 @@ class _Pass(KernelPrinter):
             self.text.add(f"const int64_t {self.query.name} = first + lane < last ? first + lane : last;")
             yield
 
-    def walk(self, lists: BlockLists, masked: bool, names: dict[Expr, str]) -> None:
-        """The loop over the blocks of keys that the row of the mask lists."""
-        text, attention = self.text, self.attention
-        block_rows, block_columns = attention.target.block
+    def walk(self, lists: BlockLists | None, masked: bool, names: dict[Expr, str]) -> None:
+        """The loop over the blocks of keys that the row of the mask lists, or over all keys."""
+        text, size = self.text, self.size(self.key.size)
         text.add(f"// blocks that need {'the' if masked else 'no'} mask")
+        with text.block("") if lists is None else self.listed(lists):
+            if lists is None:
+                text.add(f"const int64_t block_start = 0, block_end = {size};")
+            with text.block(f"for (int64_t start = block_start; start < block_end; start += {self.columns})"):
+                text.add(f"const int64_t count = block_end - start < {self.columns} ? block_end - start : "
+                         f"{self.columns};")
+                self.tile(masked, dict(names))
+
+    @contextlib.contextmanager
+    def listed(self, lists: BlockLists) -> Iterator[None]:
+        """The loop over the blocks that a row lists."""
+        text, (block_rows, block_columns) = self.text, self.attention.target.block
+        size = self.size(self.key.size)
         with text.block(""):
             text.add(f"const int64_t row = first / {block_rows};")
             # lists are the program's: nothing outside of memory is read for wrong ones
@@ -150,12 +166,8 @@ class _Pass(KernelPrinter):
                 text.add(f"const int64_t block_start = (int64_t){loaded} * {block_columns};")
                 text.add("if (block_start < 0) continue;")
                 end = f"block_start + {block_columns}"
-                text.add(f"const int64_t block_end = {end} < {self.size(self.key.size)} ? {end} : "
-                         f"{self.size(self.key.size)};")
-                with text.block(f"for (int64_t start = block_start; start < block_end; start += {self.columns})"):
-                    text.add(f"const int64_t count = block_end - start < {self.columns} ? block_end - start : "
-                             f"{self.columns};")
-                    self.tile(masked, dict(names))
+                text.add(f"const int64_t block_end = {end} < {size} ? {end} : {size};")
+                yield
 
     def at_list(self, operand: Operand, last: str) -> str:
         parts = [f"{index} * {self.step(operand, axis)}" for axis, index in
@@ -221,7 +233,7 @@ class FlexPrinter(_Pass):
             inner = dict(names)
             self.invariants({self.query}, inner)
             with self.lane_loop():
-                text.add("const float score = line[lane];")
+                text.add(f"const float score = line[lane] * {self.scale};")
                 self.changed(masked, inner)
                 text.add("line[lane] = changed;")
                 text.add("safe[lane] = pick_max<float>(safe[lane], changed);")
@@ -252,12 +264,14 @@ class FlexPrinter(_Pass):
             text.add("const int64_t row = first + lane;")
             if results["out"] in written:
                 out = results["out"]
-                text.add("const float divisor = total[lane] == 0 ? 1.0f : total[lane];")
+                some = "" if math.isnan(self.attention.target.empty) else "total[lane] == 0 ? 1.0f : "
+                text.add(f"const float divisor = {some}total[lane];")
                 with text.block(f"for (int64_t e = 0; e < {out.shape[3]}; ++e)"):
                     place = self.at(_own(out), self.head.name, "row", "e")
                     value = self.stored(out, f"sums[e * {self.rows} + lane] / divisor")
                     text.add(f"{self.parameters[out]}[{place}] = {value};")
-            for name, value in (("lse", "top[lane] + log_f32(total[lane])"), ("top", "top[lane]")):
+            for name, value in (("lse", "top[lane] == __builtin_inff() ? top[lane] : top[lane] + log_f32(total[lane])"),
+                                ("top", "top[lane]")):
                 if results[name] in written:
                     text.add(f"{self.parameters[results[name]]}[{self.at_list(_own(results[name]), '')}] = {value};")
 
@@ -364,7 +378,7 @@ class FlexGradientPrinter(_Pass):
             inner = dict(names)
             self.invariants({self.query}, inner)
             with self.lane_loop():
-                text.add("const float score = line[lane];")
+                text.add(f"const float score = line[lane] * {self.scale};")
                 conditions = self.changed(masked, inner)
                 text.add("const float weight = exp_f32(changed - top[lane]);")
                 text.add("const float grad = weight * (slope[lane] - total[lane]);")
@@ -401,22 +415,21 @@ class FlexGradientPrinter(_Pass):
         query = self.attention.results["query"]
         if query not in self.kernel.writes:
             return
-        scale = literal(self.attention.target.scale, torch.float32)
         with self.text.block(f"for (int64_t lane = 0; lane < {self.rows} && first + lane <= last; ++lane)"):
             with self.text.block(f"for (int64_t e = 0; e < {query.shape[3]}; ++e)"):
                 place = self.at(_own(query), self.head.name, "(first + lane)", "e")
-                value = self.stored(query, f"sums[e * {self.rows} + lane] * {scale}")
+                value = self.stored(query, f"sums[e * {self.rows} + lane] * {self.scale}")
                 self.text.add(f"{self.parameters[query]}[{place}] = {value};")
 
     def store_keys(self) -> None:
-        for name, area in (("key", "grad_keys"), ("value", "grad_values")):
+        for name, area, factor in (("key", "grad_keys", f" * {self.scale}"), ("value", "grad_values", "")):
             result = self.attention.results[name]
             if result not in self.kernel.writes:
                 continue
             with self.text.block(f"for (int64_t k = 0; k < {self.size(self.key.size)}; ++k)"):
                 with self.text.block(f"for (int64_t e = 0; e < {result.shape[3]}; ++e)"):
                     own = _own(result)
-                    value = self.stored(result, f"{area}[k * {_padded(own)} + e]")
+                    value = self.stored(result, f"{area}[k * {_padded(own)} + e]{factor}")
                     self.text.add(f"{self.parameters[result]}[{self.at(own, 'shared', 'k', 'e')}] = {value};")
 
 

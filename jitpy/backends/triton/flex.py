@@ -30,11 +30,13 @@ from .tiles import Launch, Tile, power_of_two
 WHOLE = 1 << 30
 LOG2E = math.log2(math.e)
 STEM = "flex_attention"
+#: The logarithm to base 2 of a row's sum of exponentials; infinite where a score is.
+_LOG_SUM = 'tl.where(top == float("inf"), top, top + tl.log2(total))'
+_SAFE_TOTAL = "tl.where(total == 0.0, 1.0, total)"
 #: Names of the programs' own.
-_NAMES = ("b", "h", "q", "k", "e", "f", "row", "pid", "start", "block", "step", "steps", "listed", "queries", "keys",
-          "values", "grads", "score", "weights", "top", "grown", "safe", "shrunk", "total", "acc", "lse", "delta",
-          "grad", "grad_weights", "grad_query", "grad_key", "grad_value", "shared", "member", "seen", "lane_q",
-          "lane_k", "grad_score")
+_NAMES = ("b", "h", "q", "k", "e", "f", "row", "pid", "start", "step", "queries", "keys", "values", "grads", "score",
+          "weights", "top", "grown", "safe", "shrunk", "total", "acc", "lse", "delta", "inside", "exists", "grad",
+          "grad_weights", "grad_key", "grad_value", "shared", "member", "changed", "grad_score")
 
 
 def print_flex(kernel: Kernel) -> Program:
@@ -104,6 +106,7 @@ class _Pass(Emitter):
         self.counts = dict.fromkeys(_NAMES, 1)
         self.axis_names = dict(zip(attention.axes, ("b", "h", "q", "k"), strict=True))
         self.exact = ', input_precision="ieee"' if self.dtype is torch.float32 and not _is_tf32() else ""
+        self.divisor = "total" if math.isnan(attention.target.empty) else _SAFE_TOTAL
         #: what scores are multiplied with in front of exponentials, to base 2
         self.folded = not attention.changes_score and attention.target.scale > 0
         self.factor = repr(attention.target.scale * LOG2E if self.folded else LOG2E)
@@ -156,33 +159,33 @@ class _Pass(Emitter):
 
     def tile_load(self, name: str, at: str, operand: Operand, side: _Side, start: str) -> None:
         """Load a block of rows that begins at `start`."""
-        mask = self.inside(operand, side, start)
         self.add(f"{name} = tl.load({at}{self.at(operand, 2, _wide(start, operand, side))}"
-                 f"{f'{mask}, other=0.0' if mask else ''})")
+                 f"{_loaded(self.inside(operand, side, start))})")
 
-    def inside(self, operand: Operand, side: _Side, start: str) -> str:
-        """The mask of a block of rows, as an argument."""
-        size = int(operand.shape[3])
-        masks = [f"({start} + {_rows(side)} < {self.size(side.size)})"] if side.open else []
-        masks += [f"({_columns(operand)} < {size})"] if _width(operand) != size else []
-        return f", mask={' & '.join(masks)}" if masks else ""
+    def inside(self, operand: Operand, side: _Side, start: str) -> list[str]:
+        """The mask of a block of rows."""
+        rows = f"({start} + {_rows(side)} < {self.size(side.size)})"
+        return [*([rows] if side.open else []), *_columns_in(operand)]
+
+    @property
+    def rows_in(self) -> list[str]:
+        """The mask of a program's queries."""
+        return ["q_in"] if self.q.open else []
 
     def row_load(self, name: str, operand: Operand, head: str) -> None:
         """Load a statistic for each query."""
-        mask = ", mask=q_in, other=0.0" if self.q.open else ""
-        self.add(f"{name} = tl.load({self.base(operand, head)}{self.at(operand, 2, 'q')}{mask})")
+        self.add(f"{name} = tl.load({self.base(operand, head)}{self.at(operand, 2, 'q')}{_loaded(self.rows_in)})")
 
     def store_tile(self, value: Value, name: str, side: _Side, start: str, head: str) -> None:
         """Store a block of rows of a result."""
         result = Operand(value, value.shape, value.stride, 0)
         at = self.at(result, 2, _wide(f"{start} + {_rows(side)}", result, side)) + self.at(result, 3, _columns(result))
         self.add(f"tl.store({self.base(result, head)}{at}, {name}.to({TYPES[value.dtype]})"
-                 f"{self.inside(result, side, start)})")
+                 f"{_masked(self.inside(result, side, start))})")
 
     def store_row(self, value: Value, text: str) -> None:
         result = Operand(value, value.shape, value.stride, 0)
-        mask = ", mask=q_in" if self.q.open else ""
-        self.add(f"tl.store({self.base(result, 'h')}{self.at(result, 2, 'q')}, {text}{mask})")
+        self.add(f"tl.store({self.base(result, 'h')}{self.at(result, 2, 'q')}, {text}{_masked(self.rows_in)})")
 
     # loops
 
@@ -193,45 +196,58 @@ class _Pass(Emitter):
         used.update(roots)
         self.emit([expr for expr in wanted if expr in used and not expr.axes & varying and expr.op != "const"])
 
-    def walk(self, lists: BlockLists, masked: bool, comment: str) -> None:
-        """The loop over the blocks that a row of the mask lists."""
-        row, head = self.list_row(), self.list_head
-        count, indices = lists.count, lists.indices
+    def walk(self, lists: BlockLists | None, masked: bool, comment: str) -> None:
+        """The loop over the blocks that a row of the mask lists, or over all of one block."""
         outside = dict(self.names)
         self.add(f"# {comment}")
-        listed, steps, block = self.fresh("listed_at"), self.fresh("step_count"), self.fresh("next_block")
-        at = f"{self.base(indices, head)}{self.at(indices, 2, closed(row))}"
-        self.add(f"{listed} = {at}")
-        most_listed = self.size(indices.shape[3])
-        counted = f"tl.load({self.base(count, head)}{self.at(count, 2, closed(row))}).to(tl.int32)"
-        self.add(f"{steps} = tl.minimum({counted}, {most_listed})")
-        per_block = self.sparse // self.walked.block
-        most = self.walked.count
-        if self.whole or per_block > 1:
-            each = self.size(most) if self.whole else str(per_block)
-            self.add(f"{steps} = ({steps} * {each}).to(tl.int32)")
-        stride = self.at(indices, 3, "@")
-        last = self.size(indices.shape[3] - 1)
+        steps = self.size(self.walked.count)
+        if lists is not None:
+            counted = self.row_of(lists.count)
+            each = steps if self.whole else str(self.sparse // self.walked.block)
+            steps = self.fresh("step_count")
+            most = self.size(lists.indices.shape[3])
+            self.add(f"{steps} = (tl.minimum(tl.load({counted}).to(tl.int32), {most}) * {each}).to(tl.int32)")
         first, end = self.own_steps(steps)
-        begin = "" if first == "0" else stride.replace("@", f"tl.minimum({first} // {per_block}, {last})")
-        self.add(f"{block} = tl.load({listed}{begin}).to(tl.int32)")
+        listed = None if self.whole or lists is None else self.next_block(lists.indices, first)
         with self.block(f"for step in range({first}, {end}):"):
-            if self.whole:
+            if listed is None:
                 self.add(f"start = step * {self.walked.block}")
             else:
+                # lists are the program's: nothing outside of memory is read for wrong ones, and they do not count
+                last = self.size(floordiv(self.walked.size - 1, self.sparse))
+                self.add(f"inside = tl.minimum(tl.maximum({listed[0]}, 0), {last})")
+                self.add(f"exists = inside == {listed[0]}")
+                per_block = self.sparse // self.walked.block
                 inner = f" + step % {per_block} * {self.walked.block}" if per_block > 1 else ""
-                # lists are the program's: nothing outside of memory is read for wrong ones
-                at_most = self.size(floordiv(self.walked.size - 1, self.sparse))
-                self.add(f"start = tl.minimum(tl.maximum({block}, 0), {at_most}) * {self.sparse}{inner}")
-                following = f"(step + 1) // {per_block}" if per_block > 1 else "step + 1"
-                self.add(f"{block} = tl.load({listed}{stride.replace('@', f'tl.minimum({following}, {last})')})"
-                         ".to(tl.int32)")
+                self.add(f"start = inside * {self.sparse}{inner}")
+                self.add(f"{listed[0]} = {listed[1]}")
             name = self.walked.name
             self.add(f"{name} = start + {self.lanes(self.walked)}")
             if self.walked.open:
                 self.add(f"{name}_in = {name} < {self.size(self.walked.size)}")
             self.step(masked)
         self.names = outside
+
+    def row_of(self, operand: Operand) -> str:
+        """The pointer to a row of the lists."""
+        return f"{self.base(operand, self.list_head)}{self.at(operand, 2, closed(self.list_row()))}"
+
+    def next_block(self, indices: Operand, first: str) -> tuple[str, str]:
+        """Name the block of the first step; and how that of the next one is read."""
+        per_block, last = self.sparse // self.walked.block, self.size(indices.shape[3] - 1)
+        at, block = self.fresh("listed_at"), self.fresh("next_block")
+        self.add(f"{at} = {self.row_of(indices)}")
+
+        def read(step: str) -> str:
+            place = f"tl.minimum({step if per_block == 1 else f'{step} // {per_block}'}, {last})"
+            return f"tl.load({at}{self.at(indices, 3, place)}).to(tl.int32)"
+
+        self.add(f"{block} = {read(first)}")
+        return block, read("(step + 1)")
+
+    def existing(self, text: str, other: str) -> str:
+        """A value for each row; `other` where the list names a block that does not exist."""
+        return text if self.whole else f'tl.where(exists, {text}, float("{other}"))'
 
     #: the head whose lists of blocks a program walks
     list_head = "h"
@@ -256,7 +272,6 @@ class _Pass(Emitter):
             (attention.masked, attention.full)
         if full is not None:
             self.walk(full, False, "blocks that need no mask")
-        assert masked is not None
         self.walk(masked, True, "blocks that need the mask")
 
     def score(self, masked: bool) -> None:
@@ -295,6 +310,20 @@ class _Pass(Emitter):
             return text
         return f"tl.broadcast_to({text}, {self.shape})" if expr.axes & {*self.q.axes, *self.k.axes} else \
             f"tl.full({self.shape}, 0.0, tl.float32) + {closed(text)}"
+
+
+def _masked(conditions: list[str]) -> str:
+    """The mask of a store as an argument."""
+    return f", mask={' & '.join(conditions)}" if conditions else ""
+
+
+def _loaded(conditions: list[str]) -> str:
+    """That of a load, with what is not read."""
+    return f"{_masked(conditions)}, other=0.0" if conditions else ""
+
+
+def _columns_in(operand: Operand) -> list[str]:
+    return [f"({_columns(operand)} < {operand.shape[3]})"] if _width(operand) != operand.shape[3] else []
 
 
 def _width(operand: Operand) -> int:
@@ -345,16 +374,16 @@ class _Forward(_Pass):
     def text(self) -> KernelText:
         attention, results = self.attention, self.attention.results
         self.begin(int(attention.query.shape[1]), "h")
-        self.shared()
+        self.add(f"shared = h // {attention.group}")
         self.tile_at("queries_at", attention.query, "h", self.q)
         self.tile_load("queries", "queries_at", attention.query, self.q, f"row * {self.q.block}")
         self.loops()
         written = self.kernel.writes
         if results["out"] in written:
-            self.add("acc = acc / tl.where(total == 0.0, 1.0, total)")
+            self.add(f"acc = acc / {self.divisor}")
             self.store_tile(results["out"], "acc", self.q, f"row * {self.q.block}", "h")
         if results["lse"] in written:
-            self.store_row(results["lse"], f"(top + tl.log2(total)) * {math.log(2)!r}")
+            self.store_row(results["lse"], f"{_LOG_SUM} * {math.log(2)!r}")
         if results["top"] in written:
             self.store_row(results["top"], f"top * {math.log(2)!r}")
         return self.finish((prod((self.q.count, *attention.query.shape[:2])),))
@@ -370,18 +399,15 @@ class _Forward(_Pass):
         self.ahead(attention.roots(), {*self.k.axes})
         self.both()
 
-    def shared(self) -> None:
-        group = self.attention.group
-        self.add("shared = h" if group == 1 else f"shared = h // {group}")
-
     def step(self, masked: bool) -> None:
         attention = self.attention
         self.tile_load("keys", "keys_at", attention.key, self.k, "start")
         self.score(masked)
-        self.add(f"grown = tl.maximum(top, tl.reduce(changed, 1, combine_max, keep_dims=True) * {self.factor})")
+        most = f"tl.reduce(changed, 1, combine_max, keep_dims=True) * {self.factor}"
+        self.add(f"grown = tl.maximum(top, {self.existing(most, '-inf')})")
         self.add('safe = tl.where(grown == float("-inf"), 0.0, grown)')
         self.add("shrunk = tl.exp2(top - safe)")
-        self.add(f"weights = tl.exp2(changed * {self.factor} - safe)")
+        self.add(f"weights = tl.exp2(changed * {self.factor} - {self.existing('safe', 'inf')})")
         self.add("total = total * shrunk + tl.reduce(weights, 1, combine_sum, keep_dims=True)")
         self.add("acc = acc * shrunk")
         self.tile_load("values", "values_at", attention.value, self.k, "start")
@@ -423,27 +449,19 @@ class _Shared(_Forward):
         self.q.open = group * count != block
         if self.q.open:
             self.add(f"q_in = row < {group * count}")
-        mask = self.inside_rows(query)
         at = f"{self.base(query, 'h')}{self.at(query, 2, 'q')}{self.at(query, 3, _columns(query))}"
-        self.add(f"queries = tl.load({at}{f'{mask}, other=0.0' if mask else ''})")
+        self.add(f"queries = tl.load({at}{_loaded([*self.rows_in, *_columns_in(query)])})")
         self.loops()
-        self.add("acc = acc / tl.where(total == 0.0, 1.0, total)")
+        self.add(f"acc = acc / {_SAFE_TOTAL}")
         part = results["part_out"]
         rows = f"((part * {self.size(query.shape[0])} + b) * {query.shape[1]} + h).to(tl.int64) * {count} + q"
         self.add(f"place = {rows}")
         at = f"{self.parameters[part]} + place * {part.shape[4]} + {_columns(attention.value)}"
-        self.add(f"tl.store({at}, acc{self.inside_rows(attention.value)})")
-        mask = ", mask=q_in" if self.q.open else ""
-        self.add(f"tl.store({self.parameters[results['part_lse']]} + place, top + tl.log2(total){mask})")
+        mask = _masked(self.rows_in)
+        self.add(f"tl.store({at}, acc{_masked([*self.rows_in, *_columns_in(attention.value)])})")
+        self.add(f"tl.store({self.parameters[results['part_lse']]} + place, {_LOG_SUM}{mask})")
         self.add(f"tl.store({self.parameters[results['part_top']]} + place, top{mask})")
         return self.finish((prod((query.shape[0], shared, parts)),), self.suffix)
-
-
-    def inside_rows(self, operand: Operand) -> str:
-        """The mask of a program's rows, as an argument."""
-        masks = ["q_in"] if self.q.open else []
-        masks += [f"({_columns(operand)} < {operand.shape[3]})"] if _width(operand) != operand.shape[3] else []
-        return f", mask={' & '.join(masks)}" if masks else ""
 
 
 class _Joined(_Pass):
@@ -463,23 +481,23 @@ class _Joined(_Pass):
         self.q.open = False
         self.add(f"place = tl.arange(0, {parts})[:, None] * {self.size(rows)} + pid")
         columns = _columns(attention.value)
-        mask = f", mask={columns} < {out.shape[3]}" if _width(attention.value) != out.shape[3] else ""
+        inside = _columns_in(attention.value)
         self.add(f"lse = tl.load({self.parameters[results['part_lse']]} + place)")
         self.add("top = tl.reduce(lse, 0, combine_max, keep_dims=True)")
         self.add('safe = tl.where(top == float("-inf"), 0.0, top)')
         self.add("weights = tl.exp2(lse - safe)")
         self.add("total = tl.reduce(weights, 0, combine_sum, keep_dims=True)")
         at = f"{self.parameters[results['part_out']]} + place * {out.shape[3]} + {columns}"
-        self.add(f"acc = tl.load({at}{f'{mask}, other=0.0' if mask else ''})")
-        self.add("acc = tl.reduce(acc * weights, 0, combine_sum, keep_dims=True) / tl.where(total == 0.0, 1.0, total)")
+        self.add(f"acc = tl.load({at}{_loaded(inside)})")
+        self.add(f"acc = tl.reduce(acc * weights, 0, combine_sum, keep_dims=True) / {self.divisor}")
         one = "tl.full([1, 1], 0, tl.int32)"
         if out in written:
             own = Operand(out, out.shape, out.stride, 0)
             at = f"{self.base(own, 'h')}{self.at(own, 2, 'q')}{self.at(own, 3, columns)}"
-            self.add(f"tl.store({at}, acc.to({TYPES[out.dtype]}){mask})")
+            self.add(f"tl.store({at}, acc.to({TYPES[out.dtype]}){_masked(inside)})")
         self.add(f"q = q + {one}")
         if results["lse"] in written:
-            self.store_row(results["lse"], f"(top + tl.log2(total)) * {math.log(2)!r}")
+            self.store_row(results["lse"], f"{_LOG_SUM} * {math.log(2)!r}")
         if results["top"] in written:
             self.add(f"grown = tl.load({self.parameters[results['part_top']]} + place)")
             self.add("grown = tl.reduce(grown, 0, combine_max, keep_dims=True)")
@@ -500,7 +518,7 @@ class _Gradient(_Pass):
 
     def weights(self, masked: bool) -> None:
         self.score(masked)
-        self.add(f"weights = tl.exp2(changed * {self.factor} - lse)")
+        self.add(f"weights = tl.exp2(changed * {self.factor} - {self.existing('lse', 'inf')})")
 
     def grad(self, masked: bool) -> None:
         """Name `grad`, the gradient of the score, from that of weights."""
@@ -536,7 +554,7 @@ class _QueryGradients(_Gradient):
         attention, gradients = self.attention, self.attention.gradients
         assert gradients is not None
         self.begin(int(attention.query.shape[1]), "h")
-        self.add("shared = h" if attention.group == 1 else f"shared = h // {attention.group}")
+        self.add(f"shared = h // {attention.group}")
         start = f"row * {self.q.block}"
         for name, operand, head, side in (("queries", attention.query, "h", self.q),
                                           ("grads", gradients.output, "h", self.q),

@@ -1,7 +1,6 @@
 """Attention written out with a mask, as `flex_attention` whose score function reads the mask.
 
-On the CPU it is faster than torch's fused kernel with a mask, and keys that heads share need not be repeated. It gives
-zeros for a row that hides all; softmax gives NaN.
+On the CPU it is faster than torch's fused kernel with a mask, and keys that heads share need not be repeated.
 """
 
 from __future__ import annotations
@@ -22,18 +21,20 @@ _LEAST_QUERIES = 16
 #: one block, that of all queries and keys
 _BLOCK = 1 << 30
 _LAYOUT = (3, 2, 1, 0)
+_DTYPES = {"cpu": (torch.float32,)}
 
 
 def masked_attention(b: Builder, q: Node, kt: Node, v: Node, scale: float, mask: Node, kind: str) -> Node | None:
     """`kind`: "added" to the scores, or "hidden" or "shown" where it is true. None leaves the graph as it is."""
     specs = [node.spec for node in (q, kt, v, mask)]
-    if not all(isinstance(spec, TensorSpec) and spec.is_static and not spec.requires_grad and spec.device.type == "cpu"
-               for spec in specs):
+    if not all(isinstance(spec, TensorSpec) and spec.is_static and not spec.requires_grad for spec in specs):
         return None
-    if any(node.tensor.ndim != 4 or node.tensor.dtype is not torch.float32 for node in (q, kt, v)):
+    dtype, device = q.tensor.dtype, q.tensor.device
+    if dtype not in _DTYPES.get(device.type, ()) or mask.tensor.device != device or \
+            any(node.tensor.ndim != 4 or node.tensor.dtype is not dtype for node in (q, kt, v)):
         return None
     scores = (*q.tensor.shape[:3], kt.tensor.shape[3])
-    if mask.tensor.dtype is not (torch.float32 if kind == "added" else torch.bool) or scores[2] < _LEAST_QUERIES or \
+    if mask.tensor.dtype is not (dtype if kind == "added" else torch.bool) or scores[2] < _LEAST_QUERIES or \
             mask.tensor.ndim != 4 or any(m not in (1, s) for m, s in zip(mask.tensor.shape, scores, strict=True)):
         return None
     if kt.tensor.shape[:3] != (*scores[:2], q.tensor.shape[3]) or v.tensor.shape[:3] != (*scores[:2], scores[3]):
@@ -41,14 +42,9 @@ def masked_attention(b: Builder, q: Node, kt: Node, v: Node, scale: float, mask:
     few = [repeated_from(keys, set()) if keys is not None else None for keys in (_transposed(kt), v)]
     if few[0] is None or few[1] is None or few[0].tensor.shape[:3] != few[1].tensor.shape[:3]:
         few = [_transposed(kt) or b.call("aten.transpose.int", kt, -2, -1), v]
-    target = FlexAttention(_score(b, mask, kind), None, 1, scale, (_BLOCK, _BLOCK), _LAYOUT)
-    count = b.call("aten.full.default", [1, 1, 1], 1, dtype=torch.int32, device=q.tensor.device)
-    which = b.call("aten.full.default", [1, 1, 1, 1], 0, dtype=torch.int32, device=q.tensor.device)
+    target = FlexAttention(_score(b, mask, kind), None, 1, scale, (_BLOCK, _BLOCK), _LAYOUT, empty=math.nan)
     found = results_of(q.tensor, v.tensor, _LAYOUT)
-    node = b.call(target.op(found), q, *few, (count, which, None, None, count, which, None, None), (mask,), spec=found)
-    out, lse = b.getitem(node, 0), b.getitem(node, 1)
-    empty = b.call("aten.unsqueeze.default", b.call("aten.eq.Scalar", lse, -math.inf), -1)
-    return b.call("aten.masked_fill.Scalar", out, empty, math.nan)
+    return b.getitem(b.call(target.op(found), q, *few, (None,) * 8, (mask,), spec=found), 0)
 
 
 def _score(b: Builder, mask: Node, kind: str) -> Graph:

@@ -28,10 +28,12 @@ _READ = "aten.index.Tensor"
 
 @dataclass(slots=True)
 class Element:
-    """`graph` computes one element; `captures` are the nodes around it that it takes behind its parameters."""
+    """`graph` computes one element; `captures` are the nodes around it that it takes behind its parameters. `dtype` is
+    that of the function's result."""
 
     graph: Graph
     captures: list[Node]
+    dtype: torch.dtype
 
 
 def trace_element(interp: Interpreter, fn: Value, what: str, specs: Sequence[TensorSpec], source: Node,
@@ -51,7 +53,7 @@ def trace_element(interp: Interpreter, fn: Value, what: str, specs: Sequence[Ten
         _simplify(body.graph, len(specs), result)
         captures = [_on_device(builder, node, own, specs[0].device)
                     for node, own in zip(body.captures, body.graph.inputs[len(specs):], strict=True)]
-    return Element(body.graph, captures)
+    return Element(body.graph, captures, body.specs[0].dtype)
 
 
 def _on_device(builder: Any, node: Node, own: Node, device: torch.device) -> Node:

@@ -95,6 +95,9 @@ def _record(interp: Interpreter, query: Value, key: Value, value: Value, score_m
     requires = grad and any(isinstance(n.spec, TensorSpec) and n.spec.requires_grad for n in (*nodes, *captures[0]))
     if requires and blocks[4] is None:
         raise _refusal("gradients with a BlockMask without q_indices")
+    filled = [one and _filled(one) for one in blocks[:4]]
+    if min(block) == flex._LARGE_SPARSE_BLOCK_SIZE and filled == [1, 0, None, None]:
+        blocks = (None,) * _BLOCKS  # one block for all
     if grad and any(isinstance(n.spec, TensorSpec) and n.spec.requires_grad for n in captures[1]):
         raise _refusal("a mask_mod that reads a tensor that requires grad")
 
@@ -108,9 +111,16 @@ def _record(interp: Interpreter, query: Value, key: Value, value: Value, score_m
     node = builder.graph.add(target.op(specs), (q, k, v, blocks, tuple(captures[0] + captures[1])), {}, specs,
                              builder.loc, grad_enabled=grad)
     out, *statistics = builder.results(node, specs)
-    # the operator's are to base 2
+    # the operator's are to base 2, and in the dtype of the scores
     statistics = [builder.call(torch.Tensor.div, (one, _LN2), {}, builder.loc) for one in statistics]
+    if score is not None and score.dtype.is_floating_point:
+        statistics = [builder.call(torch.Tensor.to, (one, score.dtype), {}, builder.loc) for one in statistics]
     return TupleValue([interp.context.tensor_value(one) for one in (out, *statistics)])
+
+
+def _filled(node: Node) -> Any:
+    """The number in all elements, if that is known."""
+    return node.op.fill(*node.args, **node.kwargs) if node.op.fill is not None else None
 
 
 def _operands(interp: Interpreter, values: tuple[Value, ...]) -> list[Node]:
@@ -152,8 +162,7 @@ def _traced(interp: Interpreter, mod: Value, what: str, specs: list[TensorSpec],
     """The graph of a function. None for one that returns the score itself, or that allows everything."""
     element = trace_element(interp, mod, what, specs, source, result)
     (output,) = element.graph.outputs
-    fill = output.op.fill if result is torch.bool else None
-    is_nothing = output is element.graph.inputs[0] or fill is not None and fill(*output.args, **output.kwargs) is True
+    is_nothing = output is element.graph.inputs[0] or result is torch.bool and _filled(output) is True
     return None if is_nothing else element
 
 
@@ -176,7 +185,8 @@ def _with_factor(score: Element | None, factor: Node, specs: list[TensorSpec], s
         "aten.mul.Tensor", given, graph.add_input(ScalarSpec(float), "scale"), spec=given.spec)
     graph.replace({given: product})
     graph.nodes[:0] = made
-    return Element(graph, [*(score.captures if score is not None else ()), factor])
+    return Element(graph, [*(score.captures if score is not None else ()), factor],
+                   score.dtype if score is not None else given.tensor.dtype)
 
 
 def _refusal(detail: str) -> GraphBreak:
