@@ -13,6 +13,17 @@ namespace jitpy {
 
 using NodePtr = decltype(torch::autograd::Edge::function);  // torch counted nodes by shared_ptr once
 
+// Nodes that hang below one another in a long chain must not be deleted recursively: torch has its own way.
+// (A template, so that only the branch of this torch's pointer is looked at.)
+template <class T, class Ptr = NodePtr>
+Ptr own(T* node) {
+  if constexpr (std::is_same_v<Ptr, std::shared_ptr<torch::autograd::Node>>) {
+    return Ptr(node, [](auto* last) { deleteNode(last); });
+  } else {
+    return Ptr::unsafe_steal_from_new(node);
+  }
+}
+
 // A value kept for the backward pass: a tensor, or a Python number.
 struct Saved {
   torch::autograd::SavedVariable tensor;
