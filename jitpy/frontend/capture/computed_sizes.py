@@ -46,7 +46,12 @@ def as_sizes(builder: GraphBuilder, value: Any) -> Any:
 
 def has_computed_int(value: Any) -> bool:
     """Whether an int that the graph computes is among nested arguments."""
-    return any(type(leaf) is TracedScalar and leaf.kind is int for leaf in tree_leaves(value))
+    kind = type(value)
+    if kind is TracedScalar:
+        return value.kind is int
+    if kind is tuple or kind is list:
+        return any(map(has_computed_int, value))
+    return kind in (dict, slice) and any(map(has_computed_int, tree_leaves(value)))
 
 
 def size_of(builder: GraphBuilder, scalar: TracedScalar) -> Dim:

@@ -262,17 +262,20 @@ class TracedGraphBuilder:
 
     def to_node(self, payload: Any) -> Any:
         """A payload as a node's argument."""
-        return tree_map(self._argument, payload)
-
-    def _argument(self, payload: Any) -> Any:
-        kind = type(payload)
+        kind = type(payload)  # the walk of every call: quicker than `tree_map`
         if kind is TracedTensor:
             return self.node(payload)
+        if kind is tuple:
+            return tuple([self.to_node(p) for p in payload])
+        if kind is list:
+            return [self.to_node(p) for p in payload]
         if kind is TracedScalar:
             return payload.node
         if kind is StructPayload:
             return self.to_node(payload.items)
-        return self.constant(payload) if isinstance(payload, torch.Tensor) else payload
+        if isinstance(payload, torch.Tensor):
+            return self.constant(payload)
+        return tree_map(self.to_node, payload) if kind in (dict, slice) else payload
 
     def seen_as_nodes(self, payload: Any) -> Any:
         """As `to_node`, for who only wants to know what an operation would do."""

@@ -415,8 +415,11 @@ class Finished:
 
 def tensors_in(value: Any) -> Iterable[TracedTensor]:
     """The traced tensors inside nested payloads."""
-    for leaf in tree_leaves(value):
-        if type(leaf) is TracedTensor:
-            yield leaf
-        elif type(leaf) is StructPayload:
-            yield from tensors_in(leaf.items)
+    kind = type(value)
+    if kind is TracedTensor:
+        yield value
+    elif kind is StructPayload:
+        yield from tensors_in(value.items)
+    elif kind in (tuple, list, dict, slice):
+        for leaf in tree_leaves(value):
+            yield from tensors_in(leaf)
