@@ -338,6 +338,13 @@ class ScalarBuilder:
             return b
         return self._prim("mul", a, b)
 
+    def truediv(self, a: Any, b: Any) -> Expr:
+        """Divided by a power of two: the product with its reciprocal, which is the same number."""
+        a, b = self._lift((a, b))
+        if b.op == "const" and math.frexp(b.attr)[0] in (0.5, -0.5) and 2.0**-100 < abs(b.attr) < 2.0**100:
+            return self.mul(a, 1.0 / b.attr)
+        return self._prim("truediv", a, b)
+
     def maximum(self, a: Any, b: Any) -> Expr:
         a, b = self._lift((a, b))
         return self.logical_or(a, b) if a.dtype is BOOL else self._prim("maximum", a, b)
@@ -487,7 +494,7 @@ class ScalarBuilder:
         return self.make("logical_not", (a,), BOOL)
 
 
-_BINARY = ("sub", "truediv", "atan2", "hypot", "copysign")
+_BINARY = ("sub", "atan2", "hypot", "copysign")
 _UNARY = (
     "neg",
     "exp",

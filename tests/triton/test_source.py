@@ -54,6 +54,20 @@ def test_names_that_mean_something_else() -> None:
     assert {"x_value", "in_value", "sum", "tl_value"} <= set(names) and len(names) == len(set(names))
 
 
+def test_loads_that_wait_for_no_reduction_start_in_front_of_it() -> None:
+    """The logit of a row's target too, whose place is loaded."""
+    source = max(sources(lambda x, t: F.cross_entropy(x, t, reduction="none"),
+                         [torch.randn(64, 256), torch.zeros(64, dtype=torch.int64)]), key=len)
+    body = source[source.rindex("def fused"):]
+    assert body.count("tl.load(") == 3 and "tl.load(" not in body[body.index("tl.reduce("):]
+
+
+def test_quotients_by_powers_of_two_are_products() -> None:
+    (source,) = sources(lambda x: (x / 8, x / 6), [torch.randn(64, 256)])
+    body = source[source.rindex("def fused"):]
+    assert "arg * 0.125" in body and body.count("div_rn(") == 1
+
+
 def text_of_samples() -> str:
     return "\n".join(source for case in CASES if case.name in SAMPLE for source in sources(case.fn, case.make()))
 

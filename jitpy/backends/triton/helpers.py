@@ -33,6 +33,11 @@ def combine_sum(a, b):
 """)
 _helper("""
 @triton.jit
+def combine_two_sums(a, b, c, d):
+    return a + c, b + d
+""")
+_helper("""
+@triton.jit
 def combine_prod(a, b):
     return a * b
 """)

@@ -4,7 +4,7 @@ second launch combines what they found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,6 +13,7 @@ from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order, walk
 from ...schedule.index import Axis, Index, of
 from ...schedule.loops import Kernel, Reduce, Store
+from ...schedule.values import HostScalar
 from .emitter import Emitter, KernelText, Program, stem_of
 from .online import Follower, Squares, find_followers
 from .printer import TYPES, cast, closed, literal, typed
@@ -108,6 +109,8 @@ class ReductionEmitter(Emitter):
     aligned: Aligned | None = None
     #: programs that take chunks in turn all have as many
     even_turns = False
+    #: whether all is computed anew in each stage from what memory has, since that takes fewer registers
+    is_tight = False
     #: where the current block of `r` begins
     start = ""
 
@@ -212,16 +215,56 @@ class ReductionEmitter(Emitter):
 
     def row(self) -> None:
         """All that is computed from a row, or some side by side, once `r` is defined."""
-        kernel = self.kernel
-        for stage in range(_stages(kernel)):
-            for reduction in kernel.reductions:
-                if kernel.stage[reduction.expr] == stage:
-                    self.emit([reduction.expr])
-                    if reduction.kind.startswith("arg"):
-                        self.conclude(reduction, self._where_best(reduction))
-                    else:
-                        self.conclude(reduction, self.fold(reduction, [self.operand_of(reduction)]))
-        self.stores(kernel.stores)
+        waiting = self._loads_of_later_stages()
+        self.start_loads(e for e in waiting if not children(e))
+        outer, results = dict(self.names), [reduction.result for reduction in self.kernel.reductions]
+        for stage in range(_stages(self.kernel)):
+            for reduction, found in self.folded(stage, waiting).items():
+                self.conclude(reduction, found)
+            if self.is_tight:
+                self.names = {**outer, **{one: self.names[one] for one in results if one in self.names}}
+                self.walks = 2
+        self.stores(self.kernel.stores)
+
+    def folded(self, stage: int, waiting: list[Expr]) -> dict[Reduce, list[str]]:
+        """The reductions of a stage, each folded; sums two at a time, since threads wait for each other in each fold.
+        Loads that are `waiting` start in front of the first one."""
+        found: dict[Reduce, list[str]] = {}
+        sums: dict[Reduce, str] = {}
+        reductions = [r for r in self.kernel.reductions if self.kernel.stage[r.expr] == stage]
+        self.emit([r.expr for r in reductions])
+        self.start_loads(waiting)
+        for reduction in reductions:
+            if reduction.kind == "sum" and reduction.dtype is torch.float32:
+                sums[reduction] = self._named(self.operand_of(reduction))
+            elif reduction.kind.startswith("arg"):
+                found[reduction] = self._where_best(reduction)
+            else:
+                found[reduction] = self.fold(reduction, [self.operand_of(reduction)])
+        while len(sums) > 1:
+            (one, x), (two, y) = sums.popitem(), sums.popitem()
+            found[one], found[two] = names = [self.fresh("sum")], [self.fresh("sum")]
+            keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
+            self.add(f"{names[0][0]}, {names[1][0]} = tl.reduce(({x}, {y}), {self.r.place}, combine_two_sums{keep})")
+        return found | {one: self.fold(one, [text]) for one, text in sums.items()}
+
+    def _loads_of_later_stages(self) -> list[Expr]:
+        """Loads that differ by row, and that neither the first reduction needs nor a reduction's result precedes: under
+        way while that is computed."""
+        kernel, parallel = self.kernel, set(self.kernel.parallel)
+        first = sorted(kernel.reductions, key=lambda r: kernel.stage[r.expr])[:1]
+        needed = set(walk(r.expr for r in first))
+        return [e for e in walk(kernel.roots()) if e.op == "load" and e not in needed and not kernel.stage[e]
+                and e.axes & parallel and not isinstance(e.attr[0], HostScalar)]
+
+    def start_loads(self, loads: Iterable[Expr]) -> None:
+        """Have loads on their way, and name what they bring."""
+        for expr in loads:
+            if (expr, self.start) not in self.names_held:
+                self.emit(list(children(expr)))
+                name = self.fresh("kept")
+                self.add(f"{name} = {self.loaded(expr)}")
+                self.names_held[expr, self.start] = name
 
     def _where_best(self, reduction: Reduce) -> list[str]:
         """The best value of a row and its first position."""
@@ -270,7 +313,7 @@ class ReductionEmitter(Emitter):
         loads = [e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes]
         self._hold(loads)
         if self.launch.fetched:
-            self._fetch(loads)
+            self.fetch(loads)
         inner = [s for s in kernel.stores if is_inner(s)]
         self.followers = find_followers(kernel) if cluster > 1 else {}
         for stage in range(_stages(kernel)):
@@ -339,13 +382,10 @@ class ReductionEmitter(Emitter):
         for start in self._blocks():
             self.names = dict(outer)
             self._begin_block(start)
-            self.emit([child for expr in loads for child in children(expr)])
-            for expr in loads:
-                name = self.names_held[expr, start] = self.fresh("kept")
-                self.add(f"{name} = {super().loaded(expr)}")
+            self.start_loads(loads)
         self.names = outer
 
-    def _fetch(self, loads: list[Expr]) -> None:
+    def fetch(self, loads: list[Expr]) -> None:
         """Ask for what the program of a later row will read. It is on its way while those on the chip wait for each
         other and compute."""
         x, r, cluster = self.launch.tiles[0], self.r, self.launch.cluster
@@ -561,8 +601,6 @@ class ReductionEmitter(Emitter):
     def range(self, first: str, last: str, step: int) -> str:
         if self.wide and first.isdigit():
             first = f"tl.full([], {first}, tl.int64)"
-        if self.launch.ahead:
-            return f"tl.range({first}, {last}, {step}, num_stages={self.launch.ahead})"
         return f"range({first}, {last}, {step})"
 
     def _in_chunks(self) -> bool:

@@ -33,6 +33,8 @@ CLUSTERED_ROW = CACHED_ROW
 #: Cost of what is computed for each element behind the last reduction (of a SiLU, say) from which a cluster is faster
 #: with rows of `HELD_ROW` bytes, too: the parts of four rows fill a multiprocessor, and compute in turn.
 COSTLY = 16
+#: Cost from which a program of 32 warps that holds such a row is faster than a cluster of twice as many programs.
+LIGHTEST = 5
 #: The same from which parts larger than `SHARED_PART` are slower than walking the row twice.
 LIGHT = 8
 #: Programs of a cluster that every GPU with clusters can run. Of longer rows each has more threads: 128 bytes of a row
@@ -42,6 +44,10 @@ THREADS_PART, LARGEST_PART = 128, 1 << 17
 #: Bytes between the row that a program holds and the one that it asks the second level cache for: half of what all
 #: programs hold at a time, which is under way to memory while they compute.
 FETCHED_AHEAD = 6 << 20
+#: Multiprocessors of the GPU for whose kernels all programs are at work at the same time.
+MULTIPROCESSORS = 132
+#: The longest row of these that a program holds twice, the next one too.
+LONGEST_AHEAD = 8192
 #: The longest of these: the time for computing, when nothing is read, grows with it.
 LONGEST_HELD = 32768
 #: Parts of a row that is scanned: each program reads what all those in front of it have found.
@@ -99,8 +105,6 @@ class Launch:
     together: int = 1
     #: rows are read more than once, and what the chip works on at a time fits its cache
     cached: bool = False
-    #: loads of a loop so many steps ahead go through shared memory; 0: none do
-    ahead: int = 0
     #: the last pass begins with what the one before it read last, and a cache still has
     backward: bool = False
     #: a program holds its whole row in registers, as it is in memory, in blocks of `r`
@@ -222,7 +226,9 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
     static = type(length) is int
     if rows:
         tile = 2048 if widest(kernel) <= 2 else 1024
-        if static and row <= LONGEST_ROW and not (stages == 1 and count < 64 and row > 4096):
+        # long rows leave no registers for what all of them share: it is read block by block
+        shares = passes > 1 and row > LONGEST_ROW // 2 and _shared_bytes(kernel) >= 2 * _row_bytes(kernel)
+        if static and row <= LONGEST_ROW and not shares and not (stages == 1 and count < 64 and row > 4096):
             is_product = any(isinstance(one.value, Product) for one in kernel.reductions)
             tile = 4096 // widest(kernel) if is_product else tile
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
@@ -234,7 +240,8 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             shared = _cluster_launch(kernel, length)
             if shared is not None:
                 return shared
-        if passes > 1 and row <= LONGEST_HELD and _row_bytes(kernel) <= HELD_ROW and _start_aligned(kernel, length):
+        short = row <= LONGEST_HELD and not shares or _cost_behind(kernel) >= LIGHTEST
+        if passes > 1 and short and _row_bytes(kernel) <= HELD_ROW and _start_aligned(kernel, length):
             warps = 32 if 2 * _row_bytes(kernel) > HELD_ROW else 16
             launch = _launch(parallel, 1, reduced, warps * 256, warps)  # a wide load or two a thread and block
             launch.held, launch.registers = True, 64
@@ -252,7 +259,7 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
         elif passes > 1:  # the same with narrower loads
             block, warps, together = 2048, 16, 4
         else:
-            block, warps, together = 1024, 4, 8
+            block, warps, together = 2048, 8, 8
         block = min(row, block)
         launch = _launch(parallel, 1, reduced, max(block, 2), max(1, min(warps, block // 128)))
         launch.together, launch.cached = together, passes > 1
@@ -268,7 +275,8 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             launch = _launch(parallel, width, reduced, max(min(row, 1024 // width), 2), 4)
             launch.turns = True
             launch.groups = launch.warps if width > 1 else 1
-            launch.together = max(1, 8 // widest(kernel) // max(1, len(kernel.reads)))  # four wide loads a thread
+            large = sum(2 * hint(v.numel) >= hint(kernel.points) for v in kernel.reads)
+            launch.together = max(1, 8 // widest(kernel) // max(1, large))  # four wide loads a thread
         else:
             launch = _launch(parallel, width, reduced, max(min(row, max(16, 2048 // width)), 2), 4)
             launch.together = 2
@@ -288,8 +296,10 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
     cluster = min(LARGEST_CLUSTER, power_of_two(-(-bytes_ // SHARED_PART)))
     if cluster < 2 or bytes_ > LARGEST_CLUSTER * LARGEST_PART:
         return None
-    costly = bytes_ == HELD_ROW and length > LONGEST_HELD and _cost_behind(kernel) >= COSTLY
-    if bytes_ <= CLUSTERED_ROW and not costly:
+    cost = _cost_behind(kernel)
+    if bytes_ == HELD_ROW and length > LONGEST_HELD and cost < LIGHTEST:
+        cluster *= 2
+    elif bytes_ <= CLUSTERED_ROW and not (bytes_ == HELD_ROW and length > LONGEST_HELD and cost >= COSTLY):
         return None
     if bytes_ > LARGEST_CLUSTER * SHARED_PART and not _is_light(kernel):
         return None
@@ -297,8 +307,11 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
     for warps in (8, 4) if most == 8 else (most,):
         block = warps * 32 * 16 // widest(kernel)
         if length % (cluster * block) == 0:
+            if warps == 16 and _shared_bytes(kernel):
+                warps, block = 32, 2 * block
             launch = _launch(kernel.parallel, 1, kernel.reduced, block, warps)
-            launch.held, launch.registers, launch.cluster = True, 64, cluster
+            launch.held, launch.cluster = True, cluster
+            launch.registers = 128 if warps == 16 and cost > LIGHTEST else 64
             launch.fetched = FETCHED_AHEAD // bytes_
             return launch
     return None
@@ -345,15 +358,18 @@ def scan_launch(kernel: Kernel) -> Launch:
 
 def crossed_launch(kernel: Kernel) -> Launch:
     """Tiles of a kernel that reduces rows and columns: programs, all of them at work at the same time, take rows in
-    turn, eight elements a thread."""
+    turn, sixteen elements a thread, or eight of what is wider. Where a row leaves no registers for the next one, this
+    is asked for ahead."""
     hint = kernel.hint
-    row = max(2, power_of_two(hint(prod(tuple(a.size for a in kernel.reduced)))))
-    count = hint(prod(tuple(a.size for a in kernel.parallel)))
-    warps = max(4, min(32, row // 256))
-    width = max(1, min(256 * warps // row, power_of_two(count)))
+    length = hint(prod(tuple(a.size for a in kernel.reduced)))
+    row, count = max(2, power_of_two(length)), hint(prod(tuple(a.size for a in kernel.parallel)))
+    each = 512 if _row_bytes(kernel) <= 4 * length else 256
+    warps = max(4, min(32, row // each))
+    width = max(1, min(each * warps // row, power_of_two(count)))
     launch = _launch(kernel.parallel, width, kernel.reduced, row, warps)
-    launch.splits = max(2, min(4 * ENOUGH_PROGRAMS // warps, -(-count // (8 * width))))
-    launch.registers = 64
+    launch.registers = min(128, 2048 // warps)
+    launch.splits = max(2, min(MULTIPROCESSORS * 2048 // (launch.registers * warps), -(-count // (8 * width))))
+    launch.fetched = launch.splits if row > LONGEST_AHEAD else 0
     return launch
 
 
@@ -381,6 +397,13 @@ def _row_bytes(kernel: Kernel) -> int:
     rows = max(1, hint(prod(tuple(a.size for a in kernel.parallel))))
     large = [v for v in kernel.reads if 2 * hint(v.numel) >= hint(kernel.points)]
     return sum(hint(v.numel) * v.dtype.itemsize for v in large) // rows
+
+
+def _shared_bytes(kernel: Kernel) -> int:
+    """The bytes of the operands that all rows share."""
+    hint = kernel.hint
+    length = hint(prod(tuple(a.size for a in kernel.reduced)))
+    return sum(length * v.dtype.itemsize for v in kernel.reads if hint(v.numel) == length)
 
 
 def _start_aligned(kernel: Kernel, length: Dim) -> bool:
