@@ -183,9 +183,3 @@ def all_positional(code: types.CodeType) -> types.CodeType:
 
 def param_names(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[: n_params(code)]
-
-
-def all_opcodes() -> set[str]:
-    """The names of the running version's real opcodes."""
-    pseudo = {name for name, number in dis.opmap.items() if number >= 256}
-    return set(dis.opmap) - pseudo

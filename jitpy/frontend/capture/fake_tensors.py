@@ -1,9 +1,8 @@
 """Running torch code on fake tensors: tensors with metadata and no memory, whose ATen calls are written down.
 
 Whatever the graph builder has no shortcut for is run once on fake tensors of its arguments, under the traced program's
-grad mode
-and autocast. Autograd, autocast and composite ops happen in torch itself, so what arrives here is exactly the list of
-ATen calls that eager would make. The list becomes a `Template`, which is replayed into the graph now and for every
+grad mode and autocast. Autograd, autocast and composite ops happen in torch itself, so exactly the list of ATen calls
+that eager would make arrives here. The list becomes a `Template`, which is replayed into the graph now and for every
 later call with the same metadata.
 """
 
@@ -64,7 +63,7 @@ class FakeTensor(torch.Tensor):
         return _run(func, args, kwargs or {})
 
     def __repr__(self, **_: Any) -> str:
-        return f"ShadowTensor({tuple(self.shape)}, {self.dtype})"
+        return f"FakeTensor({tuple(self.shape)}, {self.dtype})"
 
 
 def make_fake(
@@ -123,7 +122,7 @@ class NonLeaf(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError("shadows have no gradients")
+        raise RuntimeError("fake tensors have no gradients")
 
     @staticmethod
     def mark(tensor: torch.Tensor) -> None:

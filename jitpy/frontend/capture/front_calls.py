@@ -6,7 +6,7 @@ the graph gives up a call (`codegen/checked.py`), the generators are put back an
 does not make the calls: what they return enters the graph as inputs, whose values are never known.
 
 A clock is read in front of the graph where no operation comes before it, else behind it (`late`), if none comes after
-it and the graph does not need what it says. That is a assumption; where it is lost, another graph begins at the clock.
+it and the graph does not need what it says. That is an assumption; where it is lost, another graph begins at the clock.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Nodes recorded there are like those of `no_grad`. Only the tensors that they make are special: autograd takes none of
 them, and outside of the mode nobody may write to them. Whether a tensor is one is decided where it is made, and a graph
 makes those that leave it when it has run. A graph of whose results all are such tensors runs in inference mode; of
-others, single results are turned into such tensors. Where autograd would see one, the block is a break: a assumption
-like those of `assumptions.py`.
+others, single results are turned into such tensors. Where autograd would see one, the block is a break: an assumption
+like those of `speculation.py`.
 """
 
 from __future__ import annotations

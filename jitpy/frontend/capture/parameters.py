@@ -2,9 +2,9 @@
 
 A parameter shows the memory of its data as `data.detach()` does, and is a leaf. Under no_grad it is read, and written
 to by initialisers and optimizers, like any other view of that memory. Where it is read under grad mode, a history
-begins at its value of that moment: a leaf of the graph (`assumptions.py`), in whose place the graph has the value
-itself once
-captured passes have used the history up. Results get the data, of which the compiled code makes a parameter.
+begins at its value of that moment: a leaf of the graph (`speculation.py`), in whose place the graph has the value
+itself once captured passes have used the history up. Results get the data, of which the compiled code makes a
+parameter.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ refuses to read them once that is written to, which an optimizer does, and most 
 
 *Tensors whose `.data` was assigned*: what autograd keeps of them has their version counters, which no node knows.
 
-Each is a assumption. Where it is lost (the history of a result leads there), tracing starts again, and breaks the
+Each is an assumption. Where it is violated (the history of a result leads there), tracing starts again, and breaks the
 graph at the step that made it.
 """
 
@@ -398,7 +398,7 @@ class Speculation:
                 node.spec, node.grad_enabled = plain(node.spec), False
 
     def settle(self, live: Iterable[object]) -> None:
-        """The graph has ended, and has the history that is needed. Raises RestartAnalysis where a assumption is lost;
+        """The graph has ended, and has the history that is needed. Raises RestartAnalysis where an assumption is lost;
         leaves give way to what they stand for."""
         for node, assumption in self.spoiled.items():
             if needs_grad(node.spec):

@@ -1,7 +1,7 @@
 """Calls of torch functions: which Python callables are torch ops, and how a call reaches the graph builder.
 
 A call is tried in this order: functions about modes and metadata (answered while tracing), shortcuts that go straight
-to table ops, and the derived path, which runs the function on fake tensors (`fake tensor.py`).
+to table ops, and the derived path, which runs the function on fake tensors (`fake_tensors.py`).
 """
 
 from __future__ import annotations

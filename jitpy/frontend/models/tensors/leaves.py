@@ -1,7 +1,7 @@
 """`requires_grad_()` and `.requires_grad = ...`: histories that begin, or end, at a tensor while tracing.
 
 A tensor from outside gets its flag when the graph has run, as all changes of objects do. In the graph, one that is told
-not to require grad is seen through `detach()` from then on; one that is told to require grad is a assumption that no
+not to require grad is seen through `detach()` from then on; one that is told to require grad is an assumption that no
 history from it leaves the graph (`capture/speculation.py`).
 """
 
