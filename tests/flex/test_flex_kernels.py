@@ -72,6 +72,20 @@ def test_an_infinite_score() -> None:
         assert lse.isinf().sum() == 8
 
 
+@pytest.mark.parametrize("shape", [SMALL, (2, 4, 2, 1, 500, 24)])
+def test_rows_without_keys_may_be_nan(shape: tuple[int, int, int, int, int, int]) -> None:
+    """As by softmax, for attention written out with a mask: alone, and where programs share the keys."""
+    def mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return torch.where((b == 1) & (q == 0) | (k % 3 == 1), float("-inf"), score)
+
+    given = case(Mod(mod), shape, (1 << 30, 1 << 30))
+    given.blocks, given.forward.empty = [None] * 8, float("nan")
+    found = run(given.graph(), given.inputs)[0]
+    expected = given.forward(given.query, given.key, given.value, given.blocks, ())[0]
+    assert expected[1, :, 0].isnan().all() and not expected[0].isnan().any()
+    torch.testing.assert_close(found, expected, equal_nan=True, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [BF16, HALF])
 @pytest.mark.parametrize("name", ["causal", "soft cap", "relative bias"])
 def test_short_floats(name: str, dtype: torch.dtype) -> None:

@@ -40,7 +40,8 @@ def masked_attention(b: Builder, q: Node, kt: Node, v: Node, scale: float, mask:
     if kt.tensor.shape[:3] != (*scores[:2], q.tensor.shape[3]) or v.tensor.shape[:3] != (*scores[:2], scores[3]):
         return None
     few = [repeated_from(keys, set()) if keys is not None else None for keys in (_transposed(kt), v)]
-    if few[0] is None or few[1] is None or few[0].tensor.shape[:3] != few[1].tensor.shape[:3]:
+    if few[0] is None or few[1] is None or few[0].tensor.shape[:3] != few[1].tensor.shape[:3] or \
+            any(one is not None and one.tensor.dtype is not dtype for one in few):
         few = [_transposed(kt) or b.call("aten.transpose.int", kt, -2, -1), v]
     target = FlexAttention(_score(b, mask, kind), None, 1, scale, (_BLOCK, _BLOCK), _LAYOUT, empty=math.nan)
     found = results_of(q.tensor, v.tensor, _LAYOUT)
