@@ -21,7 +21,7 @@ from ..ir.alias import any_needs_grad, shows_grad_input
 from ..ir.graph import Graph
 from ..ir.passes.freezing import freeze, frozen_inputs
 from ..ir.specialize import specialize
-from ..runtime.native_build import NativeUnavailable, load_native
+from ..runtime.native_build import load_or_none
 
 Compile = Callable[[Graph], Callable[..., tuple[Any, ...]]]
 
@@ -142,11 +142,8 @@ _address: Callable[[torch.Tensor], int] = torch._C._data_address  # type: ignore
 
 def _addresses(inputs: tuple[Any, ...], device: int, skip: tuple[int, ...]) -> bytes | None:
     """Where the tensors are, but for those that are skipped; None where native code cannot tell."""
-    try:
-        found: bytes | None = load_native("runtime").addresses(inputs, device, skip)
-    except NativeUnavailable:
-        return None
-    return found
+    native = load_or_none("runtime")
+    return None if native is None else native.addresses(inputs, device, skip)
 
 
 def _is_same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:

@@ -30,7 +30,7 @@ from torch.utils.hooks import RemovableHandle
 from jitpy.ir.ops.quiet import without_saved_tensor_hooks
 from jitpy.ir.spec import contiguous_stride
 from jitpy.runtime import beside_dynamo
-from jitpy.runtime.native_build import NativeUnavailable, load_native
+from jitpy.runtime.native_build import load_native, load_or_none
 
 #: `(gradients of the wanted inputs, None where there is none)` of `(*saved values, *defined gradients)`. A tensor may
 #: be returned as it was passed, but not a view of a saved value.
@@ -171,11 +171,7 @@ class NodeSpec:
 
 def has_nodes() -> bool:
     """Whether there can be such nodes: they are native code."""
-    try:
-        load_native("runtime")
-    except NativeUnavailable:
-        return False
-    return True
+    return load_or_none("runtime") is not None
 
 
 def make_differentiable(forward: Callable[..., tuple[Any, ...]], spec: NodeSpec) -> Callable[..., tuple[Any, ...]]:

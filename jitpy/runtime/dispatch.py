@@ -27,7 +27,7 @@ from typing import Any
 
 from .. import config
 from . import beside_dynamo
-from .native_build import NativeUnavailable, load_native
+from .native_build import load_native, load_or_none
 
 OnMiss = Callable[[Any, "tuple[Any, ...]", "dict[str, Any]", "tuple[Any, ...] | None"], "Any | None"]
 
@@ -44,11 +44,8 @@ _native: ModuleType | None = None  # the native module, once loaded; it keeps sw
 def native_runtime() -> ModuleType | None:
     """The native module, built where needed, or None."""
     global _native
-    try:
-        module = load_native("runtime")
-    except NativeUnavailable:
-        return None
-    if _native is None:
+    module = load_or_none("runtime")
+    if module is not None and _native is None:
         module.set_enabled(_enabled)
         module.set_compiling(getattr(_thread, "compiling", False))
         if _hook is not None:

@@ -23,7 +23,7 @@ from jitpy.runtime.gpu import through_triton
 from jitpy.runtime.gpu.kernel import GpuKernel
 from jitpy.runtime.gpu.load import load_kernels
 from jitpy.runtime.gpu.through_triton import POINTEES
-from jitpy.runtime.native_build import NativeUnavailable, load_native
+from jitpy.runtime.native_build import NativeUnavailable, load_native, load_or_none
 from jitpy.runtime.plan import (
     AllocStep,
     BindStep,
@@ -97,7 +97,7 @@ def make_executable(plan: Plan) -> Executable:
 def set_pool_limit(limit: int) -> None:
     """Keep at most `limit` bytes of freed outputs and scratch memory; what is over goes back to the system now.
     It holds until the next executable is made, which sets `config.pool_bytes` again."""
-    native = _native_or_none()
+    native = load_or_none("runtime")
     if native is not None:
         native.set_pool_limit(limit)
 
@@ -105,22 +105,15 @@ def set_pool_limit(limit: int) -> None:
 def pool_stats() -> dict[str, int]:
     """The state of the memory pool: `limit`, `cached_bytes`, `cached_blocks` (unused, kept), `used_bytes`,
     `used_blocks` (handed out), `hits`, `misses`. All zero where there is no native runtime, and so no pool."""
-    native = _native_or_none()
+    native = load_or_none("runtime")
     return dict.fromkeys(_POOL_FACTS, 0) if native is None else native.pool_stats()
 
 
 def empty_pool() -> None:
     """Return all unused memory of the pool to the system."""
-    native = _native_or_none()
+    native = load_or_none("runtime")
     if native is not None:
         native.empty_pool()
-
-
-def _native_or_none() -> Any:
-    try:
-        return load_native("runtime")
-    except NativeUnavailable:
-        return None
 
 
 def check_plan(plan: Plan) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 from ..ir.algebra import sympy
 from . import guard_checks as checks
 from .lifetimes import is_weakly_held, name_of
-from .native_build import NativeUnavailable, load_native
+from .native_build import load_native, load_or_none
 from .number_facts import NumberCheck
 from .size_relations import Relation
 from .tensor_facts import plain_getters
@@ -374,14 +374,8 @@ def build_guards(guard_set: Any, sizes: Any = None, *, native: bool | None = Non
     """
     tree = GuardTree(guard_set, sizes)
     tree.check_symbols()
-    module = None
-    if native is not False:
-        try:
-            module = load_native("runtime")
-        except NativeUnavailable:
-            if native:
-                raise
-    return GuardFunction(tree, module)
+    load = load_native if native else load_or_none
+    return GuardFunction(tree, None if native is False else load("runtime"))
 
 
 # ---- the printed function ----------------------------------------

@@ -117,6 +117,14 @@ def load_native(name: str) -> ModuleType:
             raise
 
 
+def load_or_none(name: str) -> ModuleType | None:
+    """Like `load_native`, but None where the module cannot be had."""
+    try:
+        return load_native(name)
+    except NativeUnavailable:
+        return None
+
+
 def is_built(name: str) -> bool:
     """Would `load_native` find the module without compiling anything?"""
     if name in _loaded:

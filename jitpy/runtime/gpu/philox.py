@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from jitpy.runtime.native_build import NativeUnavailable, load_native
+from jitpy.runtime.native_build import load_native, load_or_none
 
 from ...ir.ops.philox import draws_by
 from .compile import submit
@@ -38,11 +38,8 @@ _KERNEL = GpuKernel(_SOURCE, _NAME, (("state", "*i64"), *((name, "i64") for name
 def blocks_of(device: torch.device) -> int:
     """How many blocks of 256 threads a GPU holds at a time; 0 where its generator cannot be read. The kernel that
     writes states down begins to compile."""
-    try:
-        known = torch.version.hip is None and load_native("runtime").has_philox()
-    except NativeUnavailable:
-        known = False
-    if not known:
+    native = load_or_none("runtime")
+    if torch.version.hip is not None or native is None or not native.has_philox():
         return 0
     submit(_KERNEL, target_of(device))
     properties = torch.cuda.get_device_properties(device)

@@ -88,12 +88,9 @@ def _in_table(iterator: Any, count: int) -> Any:
 @functools.cache
 def _native_peek() -> Callable[[Any, int], Any] | None:
     """Reads ahead without looking at all that is left."""
-    from ....runtime.native_build import NativeUnavailable, load_native
+    from ....runtime.native_build import load_or_none
 
-    try:
-        return load_native("iterators").peek
-    except NativeUnavailable:
-        return None
+    return getattr(load_or_none("iterators"), "peek", None)
 
 
 def _sequence_of(iterator: Any) -> Any:
