@@ -343,6 +343,8 @@ class MemoryPlanner:
         source = wanted[0]
         if written is not None and written is not source:
             while written in self.home:
+                if self.last.get(written, k) > k:
+                    return None  # another unit reads what is there now
                 written = self.home[written]
             if written is not source:
                 return None

@@ -491,10 +491,16 @@ def test_arguments_are_written_at_once() -> None:
 
 
 def test_views_of_arguments_are_written_at_once() -> None:
+    def fn(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        for line in range(3):
+            add_to(x * line, cache[line, :, 3:])
+            scale_into(x=x, out=cache[line].t()[:3].t(), scale=2.0)
+        return cache.sum()
+
     cache, x = torch.randn(3, 4, 6), torch.randn(4, 3)
     expected = cache.clone()
-    writes_to_a_cache_line_by_line(expected, x)
-    jitted = jitpy.jit(writes_to_a_cache_line_by_line, fullgraph=True)
+    fn(expected, x)
+    jitted = jitpy.jit(fn, fullgraph=True)
     assert _copies(lambda: jitted(cache, x)) == 0
     torch.testing.assert_close(cache, expected)
 
@@ -508,3 +514,18 @@ def test_large_arguments_are_written_at_once_beside_other_changes() -> None:
         x, seen = torch.zeros(size), list[int]()
         assert _copies(lambda x=x, seen=seen: jitpy.jit(fn, fullgraph=True)(x, seen)) == copies
         assert seen == [1] and x.sum() == size
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3])
+def test_values_between_writes_are_read_before_the_next_write(writes: int) -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        a, between = x * 2, []
+        for _ in range(writes):
+            two(a, x, y)
+            between.append(a + y)
+        return between
+
+    x, y = torch.rand(5) + 1, torch.rand(5)
+    expected = y.clone()
+    torch.testing.assert_close(jitpy.jit(fn, fullgraph=True)(x, y), fn(x, expected))
+    torch.testing.assert_close(y, expected)
