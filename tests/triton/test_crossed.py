@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph, target
+from jitpy.backends.triton import plan_graph, target, tiles
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import Target, compile_kernels
 from jitpy.runtime.plan import CallStep, LaunchStep, Plan
@@ -44,6 +44,20 @@ def test_one_pass(name: str, shape: tuple[int, int], dtype: torch.dtype) -> None
     if dtype is not torch.bfloat16:
         assert len(launches(plan)) == 2 and launches(plan)[1].kernel.name.endswith("_combine")
         assert not any(isinstance(step, CallStep) for step in plan.steps)
+    compare(ONE_KERNEL[name], inputs, PythonExecutable(plan)(*inputs))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("shape", "dtype"), [((65, 1024), torch.float32), ((20, 3000), torch.bfloat16)])
+@pytest.mark.parametrize("name", ["layer norm", "softmax"])
+def test_rows_that_leave_no_registers_for_the_next(name: str, shape: tuple[int, int], dtype: torch.dtype,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are asked for ahead, and computed anew in each stage."""
+    monkeypatch.setattr(tiles, "LONGEST_AHEAD", 512)
+    inputs = [torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype), torch.randn(shape[1], dtype=dtype)]
+    plan = plan_graph(trace(ONE_KERNEL[name], inputs))
+    assert any("    fetch(" in step.kernel.source and "again(" in step.kernel.source for step in launches(plan)) is (
+        dtype is torch.bfloat16)
     compare(ONE_KERNEL[name], inputs, PythonExecutable(plan)(*inputs))
 
 
