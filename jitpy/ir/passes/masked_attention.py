@@ -1,6 +1,6 @@
 """Attention written out with a mask, as `flex_attention` whose score function reads the mask.
 
-On the CPU it is faster than torch's fused kernel with a mask, and keys that heads share need not be repeated.
+It is faster than torch's fused kernels with a mask, and keys that heads share need not be repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEAST_QUERIES = 16
 #: one block, that of all queries and keys
 _BLOCK = 1 << 30
 _LAYOUT = (3, 2, 1, 0)
-_DTYPES = {"cpu": (torch.float32,)}
+_DTYPES = {"cpu": (torch.float32,), "cuda": (torch.bfloat16, torch.float16)}
 
 
 def masked_attention(b: Builder, q: Node, kt: Node, v: Node, scale: float, mask: Node, kind: str) -> Node | None:
