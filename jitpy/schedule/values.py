@@ -228,6 +228,8 @@ class Trace:
 
     def masked(self, condition: Expr, inside: Callable[[], Expr]) -> Expr:
         """`inside()`, whose loads are only done where `condition` holds; elsewhere its value is arbitrary."""
+        if condition.op == "const" and condition.attr:
+            return inside()
         before = self.mask
         self.mask = condition if before is None else self.e.logical_and(before, condition)
         try:

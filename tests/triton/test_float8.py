@@ -97,3 +97,12 @@ def test_float8_is_moved_by_kernels_and_else_eagers() -> None:
     assert same(computed(lambda x: x.t().contiguous(), x), x.t().contiguous())
     plan = plan_graph(trace(lambda x: x.t().contiguous() == x.t(), (x,)))
     assert any(isinstance(step, CallStep) for step in plan.steps)
+
+
+def test_padding_by_nothing_behind_a_checked_position() -> None:
+    weight, ids = torch.randn(8, 16), torch.tensor([1, 7, 3])
+
+    def fn(weight: Tensor, ids: Tensor) -> Tensor:
+        return F.pad(F.embedding(ids, weight) * 2, (0, 0))
+
+    assert torch.equal(computed(fn, weight, ids), fn(weight, ids))
