@@ -347,7 +347,7 @@ def _forward(low: Lowering, node: Node, query: Value, key: Value, value: Value, 
     rows = query.shape[:3]
     found.parts = _parts(low, found)
     if found.parts > 1:
-        for name, last in (("part_out", value.shape[3:]), ("part_lse", ()), ("part_top", ())):
+        for name, last in (("part_out", value.shape[3:]), ("part_total", ()), ("part_top", ())):
             low.tag(found.part(name, (found.parts, *rows, *last), FLOAT), name)
     return tuple(low.tag(found.part(name, shape, dtype), name) for name, shape, dtype in (
         ("out", (*rows, value.shape[3]), query.dtype), ("lse", rows, FLOAT), ("top", rows, FLOAT)))

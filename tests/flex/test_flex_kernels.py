@@ -73,6 +73,20 @@ def test_an_infinite_score() -> None:
 
 
 @pytest.mark.parametrize("shape", [SMALL, (2, 4, 2, 1, 500, 24)])
+def test_the_least_scores(shape: tuple[int, int, int, int, int, int]) -> None:
+    """A row that has nothing else is the mean of all values: alone, and where programs share the keys."""
+    def mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return torch.where((b == 1) & (q == 0) | (k % 3 == 1), torch.finfo(torch.float32).min, score)
+
+    given = case(Mod(mod), shape, shared=True)
+    out, lse, top = run(given.graph(), given.inputs)
+    expected = given.forward(given.query, given.key, given.value, given.blocks, ())
+    torch.testing.assert_close(expected[0][1, :, 0], given.value[1].mean(1).repeat_interleave(2, 0))
+    for one, right in zip((out, lse, top), expected, strict=True):
+        torch.testing.assert_close(one, right, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [SMALL, (2, 4, 2, 1, 500, 24)])
 def test_rows_without_keys_may_be_nan(shape: tuple[int, int, int, int, int, int]) -> None:
     """As by softmax, for attention written out with a mask: alone, and where programs share the keys."""
     def mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:

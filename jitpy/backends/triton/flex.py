@@ -1,8 +1,8 @@
 """Attention with computed scores: each program has a block of queries, or of keys, and walks the blocks of the other
 side that its row of the block mask lists.
 
-Scores stay in registers. The forward pass keeps running maxima and sums of exponentials, to base 2; the backward pass
-computes the scores again, once by rows of queries and once by rows of keys, where heads that share a key are summed.
+Scores stay in registers. The forward pass keeps running maxima and sums of exponentials; the backward pass computes the
+scores again, once by rows of queries and once by rows of keys, where heads that share a key are summed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from .tiles import Launch, Tile, power_of_two
 WHOLE = 1 << 30
 LOG2E = math.log2(math.e)
 STEM = "flex_attention"
-#: The logarithm to base 2 of a row's sum of exponentials; infinite where a score is.
-_LOG_SUM = 'tl.where(top == float("inf"), top, top + tl.log2(total))'
 _SAFE_TOTAL = "tl.where(total == 0.0, 1.0, total)"
 #: Names of the programs' own.
 _NAMES = ("b", "h", "q", "k", "e", "f", "row", "pid", "start", "step", "queries", "keys", "values", "grads", "score",
@@ -107,9 +105,14 @@ class _Pass(Emitter):
         self.axis_names = dict(zip(attention.axes, ("b", "h", "q", "k"), strict=True))
         self.exact = ', input_precision="ieee"' if self.dtype is torch.float32 and not _is_tf32() else ""
         self.divisor = "total" if math.isnan(attention.target.empty) else _SAFE_TOTAL
-        #: what scores are multiplied with in front of exponentials, to base 2
+        #: what scores are multiplied with for exponentials to base 2
         self.folded = not attention.changes_score and attention.target.scale > 0
         self.factor = repr(attention.target.scale * LOG2E if self.folded else LOG2E)
+        #: Statistics of changed scores are to base e: the least floats, by which programs hide keys, stay finite.
+        self.unit, self.natural = ("", f" * {math.log(2)!r}") if self.folded else (f" * {LOG2E!r}", "")
+        logarithm = "tl.log2(total)" if self.folded else f"tl.log2(total) * {math.log(2)!r}"
+        #: the logarithm of a row's sum of exponentials; infinite where a score is
+        self.log_sum = f'tl.where(top == float("inf"), top, top + {logarithm})'
 
     # names of places
 
@@ -249,6 +252,12 @@ class _Pass(Emitter):
         """A value for each row; `other` where the list names a block that does not exist."""
         return text if self.whole else f'tl.where(exists, {text}, float("{other}"))'
 
+    def exponential(self, statistic: str) -> str:
+        """That of `changed` over a statistic."""
+        if self.folded:
+            return f"tl.exp2(changed * {self.factor} - {statistic})"
+        return f"tl.exp2((changed - {statistic}){self.unit})"
+
     #: the head whose lists of blocks a program walks
     list_head = "h"
 
@@ -383,9 +392,9 @@ class _Forward(_Pass):
             self.add(f"acc = acc / {self.divisor}")
             self.store_tile(results["out"], "acc", self.q, f"row * {self.q.block}", "h")
         if results["lse"] in written:
-            self.store_row(results["lse"], f"{_LOG_SUM} * {math.log(2)!r}")
+            self.store_row(results["lse"], self.log_sum + self.natural)
         if results["top"] in written:
-            self.store_row(results["top"], f"top * {math.log(2)!r}")
+            self.store_row(results["top"], f"top{self.natural}")
         return self.finish((prod((self.q.count, *attention.query.shape[:2])),))
 
     def loops(self) -> None:
@@ -403,11 +412,11 @@ class _Forward(_Pass):
         attention = self.attention
         self.tile_load("keys", "keys_at", attention.key, self.k, "start")
         self.score(masked)
-        most = f"tl.reduce(changed, 1, combine_max, keep_dims=True) * {self.factor}"
+        most = f"tl.reduce(changed, 1, combine_max, keep_dims=True){f' * {self.factor}' * self.folded}"
         self.add(f"grown = tl.maximum(top, {self.existing(most, '-inf')})")
         self.add('safe = tl.where(grown == float("-inf"), 0.0, grown)')
-        self.add("shrunk = tl.exp2(top - safe)")
-        self.add(f"weights = tl.exp2(changed * {self.factor} - {self.existing('safe', 'inf')})")
+        self.add(f"shrunk = tl.exp2((top - safe){self.unit})")
+        self.add(f"weights = {self.exponential(self.existing('safe', 'inf'))}")
         self.add("total = total * shrunk + tl.reduce(weights, 1, combine_sum, keep_dims=True)")
         self.add("acc = acc * shrunk")
         self.tile_load("values", "values_at", attention.value, self.k, "start")
@@ -459,7 +468,7 @@ class _Shared(_Forward):
         at = f"{self.parameters[part]} + place * {part.shape[4]} + {_columns(attention.value)}"
         mask = _masked(self.rows_in)
         self.add(f"tl.store({at}, acc{_masked([*self.rows_in, *_columns_in(attention.value)])})")
-        self.add(f"tl.store({self.parameters[results['part_lse']]} + place, {_LOG_SUM}{mask})")
+        self.add(f"tl.store({self.parameters[results['part_total']]} + place, total{mask})")
         self.add(f"tl.store({self.parameters[results['part_top']]} + place, top{mask})")
         return self.finish((prod((query.shape[0], shared, parts)),), self.suffix)
 
@@ -482,10 +491,11 @@ class _Joined(_Pass):
         self.add(f"place = tl.arange(0, {parts})[:, None] * {self.size(rows)} + pid")
         columns = _columns(attention.value)
         inside = _columns_in(attention.value)
-        self.add(f"lse = tl.load({self.parameters[results['part_lse']]} + place)")
-        self.add("top = tl.reduce(lse, 0, combine_max, keep_dims=True)")
+        self.add(f"total = tl.load({self.parameters[results['part_total']]} + place)")
+        self.add(f"grown = tl.load({self.parameters[results['part_top']]} + place)")
+        self.add("top = tl.reduce(grown, 0, combine_max, keep_dims=True)")
         self.add('safe = tl.where(top == float("-inf"), 0.0, top)')
-        self.add("weights = tl.exp2(lse - safe)")
+        self.add(f"weights = tl.exp2((grown - safe){self.unit}) * total")
         self.add("total = tl.reduce(weights, 0, combine_sum, keep_dims=True)")
         at = f"{self.parameters[results['part_out']]} + place * {out.shape[3]} + {columns}"
         self.add(f"acc = tl.load({at}{_loaded(inside)})")
@@ -497,11 +507,9 @@ class _Joined(_Pass):
             self.add(f"tl.store({at}, acc.to({TYPES[out.dtype]}){_masked(inside)})")
         self.add(f"q = q + {one}")
         if results["lse"] in written:
-            self.store_row(results["lse"], f"{_LOG_SUM} * {math.log(2)!r}")
+            self.store_row(results["lse"], self.log_sum + self.natural)
         if results["top"] in written:
-            self.add(f"grown = tl.load({self.parameters[results['part_top']]} + place)")
-            self.add("grown = tl.reduce(grown, 0, combine_max, keep_dims=True)")
-            self.store_row(results["top"], f"grown * {math.log(2)!r}")
+            self.store_row(results["top"], f"top{self.natural}")
         return self.finish((rows,), self.suffix)
 
 
@@ -513,12 +521,12 @@ class _Gradient(_Pass):
         gradients = self.attention.gradients
         assert gradients is not None
         self.row_load("lse", gradients.lse, head)
-        self.add(f'lse = tl.where(lse == float("-inf"), 0.0, lse * {LOG2E!r})')
+        self.add(f'lse = tl.where(lse == float("-inf"), 0.0, lse{f" * {LOG2E!r}" * self.folded})')
         self.row_load("delta", gradients.delta, head)
 
     def weights(self, masked: bool) -> None:
         self.score(masked)
-        self.add(f"weights = tl.exp2(changed * {self.factor} - {self.existing('lse', 'inf')})")
+        self.add(f"weights = {self.exponential(self.existing('lse', 'inf'))}")
 
     def grad(self, masked: bool) -> None:
         """Name `grad`, the gradient of the score, from that of weights."""
