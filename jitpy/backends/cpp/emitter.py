@@ -17,7 +17,7 @@ from ...schedule.loops import Kernel, Store
 from ...schedule.values import HostScalar, Value
 from ..kernel_writer import KernelWriter
 from ..naming import op_names, places
-from .halves import BLOCK, NAMES, UNIT, loads_in_order, narrowing, stores_in_order, unrounded, widening
+from .halves import BLOCK, SMALL, UNIT, loads_in_order, narrowing, stores_in_order, unrounded, widening
 from .prelude import STORAGE, TYPES
 from .printer import ExprPrinter, literal
 
@@ -103,13 +103,13 @@ class KernelPrinter(KernelWriter):
 
     def loaded(self, value: Value, text: str) -> str:
         """An element of `value`, given how memory holds it."""
-        if value.dtype in NAMES:
-            return f"float_of_{NAMES[value.dtype]}({text})"
+        if value.dtype in SMALL:
+            return f"float_of_{SMALL[value.dtype]}({text})"
         return f"({text} != 0)" if value.dtype is torch.bool else text
 
     def stored(self, value: Value, text: str) -> str:
-        if value.dtype in NAMES:
-            return f"{NAMES[value.dtype]}_of_float({text})"
+        if value.dtype in SMALL:
+            return f"{SMALL[value.dtype]}_of_float({text})"
         return f"(uint8_t)({text} ? 1 : 0)" if value.dtype is torch.bool else text
 
     def fresh(self, stem: str = "t") -> str:

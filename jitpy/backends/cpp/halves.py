@@ -15,6 +15,8 @@ from ...schedule.values import Value
 
 #: How the prelude's functions call them.
 NAMES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+#: ... and floats of 8 bits, which are converted one by one.
+SMALL = {**NAMES, torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 #: Lanes of a block, where the loop has no blocks of its own.
 BLOCK = 32
 #: Elements that the prelude converts at once: blocks are multiples of it.

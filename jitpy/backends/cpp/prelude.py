@@ -24,7 +24,8 @@ TYPES = {
 }
 
 #: C++ types of what is in memory. Compilers do not vectorize loops that read or write `bool`.
-STORAGE = {**TYPES, torch.bool: "uint8_t", torch.float16: "uint16_t", torch.bfloat16: "uint16_t"}
+STORAGE = {**TYPES, torch.bool: "uint8_t", torch.float16: "uint16_t", torch.bfloat16: "uint16_t",
+           torch.float8_e4m3fn: "uint8_t", torch.float8_e5m2: "uint8_t"}
 
 HEADER = """\
 #include <cstdint>
@@ -200,6 +201,44 @@ static inline float round_f16(float x) {
 }
 """,
 )
+_piece(
+    "float_of_e4m3",
+    """
+static inline float float_of_e4m3(uint8_t x) {
+  const uint32_t bits = x & 0x7f;
+  const float normal = __builtin_bit_cast(float, (bits << 20) + 0x3c000000u), small = (float)(int)bits * 0x1p-9f;
+  const uint32_t found = __builtin_bit_cast(uint32_t, bits < 8 ? small : normal);
+  return __builtin_bit_cast(float, (bits == 0x7f ? 0x7fc00000u : found) | (uint32_t)(x & 0x80) << 24);
+}
+""",
+)
+_piece(
+    "float_of_e5m2",
+    "static inline float float_of_e5m2(uint8_t x) { return float_of_f16((uint16_t)(x << 8)); }",
+)
+for _name, _dtype, _shift, _bias, _most in (("e4m3", torch.float8_e4m3fn, 20, 120, 0x43e80001),
+                                            ("e5m2", torch.float8_e5m2, 21, 112, 0x47700000)):
+    # larger numbers are what torch makes of them: that depends on its version
+    _large = torch.tensor(1e9).to(_dtype).view(torch.uint8).item()
+    _piece(
+        f"{_name}_of_float",
+        f"""
+// To nearest, ties to even.
+static inline uint8_t {_name}_of_float(float x) {{
+  const uint32_t all = __builtin_bit_cast(uint32_t, x), bits = all & 0x7fffffff;
+  const uint32_t ones = {(_bias + _shift + 1) << 23}u;
+  const uint32_t small = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, bits) + __builtin_bit_cast(float, ones));
+  const uint32_t normal = (bits - {_bias << 23}u + {(1 << (_shift - 1)) - 1}u + ((bits >> {_shift}) & 1)) >> {_shift};
+  const uint32_t kept = bits < {(_bias + 1) << 23}u ? small - ones : normal;
+  const uint32_t result = bits > 0x7f800000u ? 0x7fu : bits >= {_most}u ? {_large}u : kept;
+  return (uint8_t)(result | (all >> 24 & 0x80));
+}}
+""",
+    )
+    _piece(
+        f"round_{_name}",
+        f"static inline float round_{_name}(float x) {{ return float_of_{_name}({_name}_of_float(x)); }}",
+    )
 _piece(
     "widen_bf16",
     """

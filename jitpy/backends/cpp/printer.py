@@ -13,6 +13,7 @@ from ...schedule.expr import Expr
 from ...schedule.index import Axis, Index, Remainder, of
 from ...schedule.values import Value
 from ..kernel_writer import OPERATORS, sum_of
+from .halves import SMALL
 from .prelude import TYPES
 
 _SIMPLE = {
@@ -135,7 +136,7 @@ class ExprPrinter:
         if op == "cast":
             return cast_text(args[0], expr.args[0].dtype, expr.dtype)
         if op == "round_to":
-            return f"round_{'bf16' if expr.attr is torch.bfloat16 else 'f16'}({args[0]})"
+            return f"round_{SMALL[expr.attr]}({args[0]})"
         if op == "check":
             if len(args) == 3:
                 return f"{args[2]} ? {args[0]} : 0"

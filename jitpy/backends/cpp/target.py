@@ -42,7 +42,7 @@ class CppTarget:
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
-        self.limits = Limits(crossed_points=CROSSED_POINTS)
+        self.limits = Limits(crossed_points=CROSSED_POINTS, float8=True)
         self._functions: dict[str, str] = {}
         self._bodies: list[str] = []
         self._steps: list[tuple[KernelStep, str]] = []
