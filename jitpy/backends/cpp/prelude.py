@@ -212,10 +212,7 @@ static inline float float_of_e4m3(uint8_t x) {
 }
 """,
 )
-_piece(
-    "float_of_e5m2",
-    "static inline float float_of_e5m2(uint8_t x) { return float_of_f16((uint16_t)(x << 8)); }",
-)
+_piece("float_of_e5m2", "static inline float float_of_e5m2(uint8_t x) { return float_of_f16((uint16_t)(x << 8)); }")
 for _name, _dtype, _shift, _bias, _most in (("e4m3", torch.float8_e4m3fn, 20, 120, 0x43e80001),
                                             ("e5m2", torch.float8_e5m2, 21, 112, 0x47700000)):
     # larger numbers are what torch makes of them: that depends on its version
@@ -227,7 +224,8 @@ for _name, _dtype, _shift, _bias, _most in (("e4m3", torch.float8_e4m3fn, 20, 12
 static inline uint8_t {_name}_of_float(float x) {{
   const uint32_t all = __builtin_bit_cast(uint32_t, x), bits = all & 0x7fffffff;
   const uint32_t ones = {(_bias + _shift + 1) << 23}u;
-  const uint32_t small = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, bits) + __builtin_bit_cast(float, ones));
+  const float sum = __builtin_bit_cast(float, bits) + __builtin_bit_cast(float, ones);
+  const uint32_t small = __builtin_bit_cast(uint32_t, sum);
   const uint32_t normal = (bits - {_bias << 23}u + {(1 << (_shift - 1)) - 1}u + ((bits >> {_shift}) & 1)) >> {_shift};
   const uint32_t kept = bits < {(_bias + 1) << 23}u ? small - ones : normal;
   const uint32_t result = bits > 0x7f800000u ? 0x7fu : bits >= {_most}u ? {_large}u : kept;
@@ -235,10 +233,8 @@ static inline uint8_t {_name}_of_float(float x) {{
 }}
 """,
     )
-    _piece(
-        f"round_{_name}",
-        f"static inline float round_{_name}(float x) {{ return float_of_{_name}({_name}_of_float(x)); }}",
-    )
+    _piece(f"round_{_name}",
+           f"static inline float round_{_name}(float x) {{ return float_of_{_name}({_name}_of_float(x)); }}")
 _piece(
     "widen_bf16",
     """
@@ -446,48 +442,28 @@ template <int N, class T> static inline T fold_all(const T* a) {
 }
 """,
 )
-_piece(
-    "pick_max",
-    """
-// The larger one; NaN if either is. Two choices: of one by (a > b) | (a != a) GCC makes branches behind a relu.
-template <class T> static inline T pick_max(T a, T b) { const T c = a > b ? a : b; return a != a ? a : c; }
+for _name, _sign in (("max", ">"), ("min", "<")):
+    _piece(
+        f"pick_{_name}",
+        f"""
+// The larger or smaller one; NaN if either is. Two choices: of one by (a > b) | (a != a) GCC makes branches.
+template <class T> static inline T pick_{_name}(T a, T b) {{ const T c = a {_sign} b ? a : b; return a != a ? a : c; }}
 """,
-)
-_piece(
-    "pick_min",
-    """
-// The smaller one; NaN if either is.
-template <class T> static inline T pick_min(T a, T b) { const T c = a < b ? a : b; return a != a ? a : c; }
-""",
-)
-_piece(
-    "fold_argmax",
-    """
-// The position of the largest of n lanes (NaN counts as largest), the first one of equals.
-template <class T, class P> static int64_t fold_argmax(T* v, P* p, int n, P none) {
-  for (int l = 1; l < n; ++l) {
-    const bool better = (v[l] > v[0]) | ((v[l] != v[l]) & (v[0] == v[0]));
+    )
+    _piece(
+        f"fold_arg{_name}",
+        f"""
+// The position of the largest or smallest of n lanes (NaN counts as that), the first one of equals.
+template <class T, class P> static int64_t fold_arg{_name}(T* v, P* p, int n, P none) {{
+  for (int l = 1; l < n; ++l) {{
+    const bool better = (v[l] {_sign} v[0]) | ((v[l] != v[l]) & (v[0] == v[0]));
     const bool equal = (v[l] == v[0]) | ((v[l] != v[l]) & (v[0] != v[0]));
-    if (better | (equal & (p[l] < p[0]))) { v[0] = v[l]; p[0] = p[l]; }
-  }
+    if (better | (equal & (p[l] < p[0]))) {{ v[0] = v[l]; p[0] = p[l]; }}
+  }}
   return p[0] == none ? 0 : (int64_t)p[0];
-}
+}}
 """,
-)
-_piece(
-    "fold_argmin",
-    """
-// The position of the smallest of n lanes (NaN counts as smallest), the first one of equals.
-template <class T, class P> static int64_t fold_argmin(T* v, P* p, int n, P none) {
-  for (int l = 1; l < n; ++l) {
-    const bool better = (v[l] < v[0]) | ((v[l] != v[l]) & (v[0] == v[0]));
-    const bool equal = (v[l] == v[0]) | ((v[l] != v[l]) & (v[0] != v[0]));
-    if (better | (equal & (p[l] < p[0]))) { v[0] = v[l]; p[0] = p[l]; }
-  }
-  return p[0] == none ? 0 : (int64_t)p[0];
-}
-""",
-)
+    )
 _piece(
     "multiply_add",
     """

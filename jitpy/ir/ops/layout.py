@@ -6,7 +6,7 @@ Results for static sizes are remembered, so that a repeated question costs one d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -206,15 +206,7 @@ def _sorted_stride(env: SizeEnv, shape: Shape, strides: list[Shape]) -> Shape:
                 return 1
         return 0
 
-    for i in range(1, ndim):
-        position = i
-        for earlier in range(i - 1, -1, -1):
-            verdict = compare(order[earlier], order[position])
-            if verdict > 0:
-                order[earlier], order[position] = order[position], order[earlier]
-                position = earlier
-            elif verdict < 0:
-                break
+    _insert(order, compare)
     if order == list(range(ndim - 1, -1, -1)):
         return contiguous_stride(shape)
     result: list[Dim] = [0] * ndim
@@ -370,6 +362,19 @@ def preserved_stride(env: SizeEnv, shape: Shape, stride: Shape) -> Shape:
     return _dense_like(env, shape, stride)
 
 
+def _insert(order: list[int], compare: Callable[[int, int], int]) -> None:
+    """Sort axes by insertion, as eager does: the order of two may be open (0), and is no total one."""
+    for i in range(1, len(order)):
+        position = i
+        for earlier in range(i - 1, -1, -1):
+            verdict = compare(order[earlier], order[position])
+            if verdict > 0:
+                order[earlier], order[position] = order[position], order[earlier]
+                position = earlier
+            elif verdict < 0:
+                break
+
+
 def _dense_like(env: SizeEnv, shape: Shape, stride: Shape) -> Shape:
     """Dense strides that keep the order of axes (what eager infers for tensors with gaps or overlap)."""
     ndim = len(shape)
@@ -383,15 +388,7 @@ def _dense_like(env: SizeEnv, shape: Shape, stride: Shape) -> Shape:
             return 1 if stride_less(env, shape[b], shape[a]) else 0
         return -1 if stride_less(env, x, y) else 1
 
-    for i in range(1, ndim):
-        position = i
-        for earlier in range(i - 1, -1, -1):
-            verdict = compare(order[earlier], order[position])
-            if verdict > 0:
-                order[earlier], order[position] = order[position], order[earlier]
-                position = earlier
-            elif verdict < 0:
-                break
+    _insert(order, compare)
     result: list[Dim] = [0] * ndim
     step: Dim = 1
     for axis in order:

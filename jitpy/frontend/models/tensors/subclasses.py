@@ -83,19 +83,12 @@ def wrap_subclass(context: TraceContext, obj: torch.Tensor, cls: type, source: S
 # -- attributes -----------------------------------------------------------------------------------------------
 
 
-class _Outline:
-    """A wrapper in the place of a traced tensor, for attributes that are read off its spec."""
-
-    def __init__(self, spec: TensorSpec) -> None:
-        self.spec = spec
-
-
 def read_wrapper(interp: Interpreter, value: WrapperValue, name: str) -> Any:
     """An attribute in C of a wrapper; NotImplemented where an operation computes it."""
     if name == "shape":
         return interp.from_payload(SizePayload(value.spec.shape))
     if name in OF_SPEC:
-        return interp.from_payload(interp.builder.attribute(_Outline(value.spec), name))
+        return interp.from_payload(interp.builder.attribute(value, name))
     if name == "requires_grad":
         return const(value.spec.requires_grad)
     if name == "is_leaf" and (value.real is None or not value.spec.requires_grad):
