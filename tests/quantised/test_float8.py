@@ -37,7 +37,8 @@ def test_every_number_is_rounded_to(dtype):
     exact = exact[exact.isfinite()].sort()[0]
     middle = (exact[1:] + exact[:-1]) / 2
     x = torch.cat([exact, middle, exact * 1.0001, torch.tensor([
-        1e9, -1e9, float("inf"), -float("inf"), float("nan"), 463.9, 464.0, 464.1, 480.0, 61439.0, 61440.0, 1e-9, -0.0])])
+        1e9, -1e9, float("inf"), -float("inf"), float("nan"), 463.9, 464.0, 464.1, 480.0, 61439.0, 61440.0, 1e-9,
+        -0.0])])
     for step in (-1, 1):
         x = torch.cat([x, torch.nextafter(middle, torch.full_like(middle, step * 1e9))])
     (got, wide), (want, wanted) = jitpy.jit(fn)(x), fn(x)
