@@ -254,3 +254,29 @@ def test_embedding():
     with torch.no_grad():
         for ids in (given, given[:, :2].contiguous(), given[:1]):
             assert torch.equal(jitpy.jit(model)(ids), model(ids))
+
+
+def test_operators_that_write_their_last_argument():
+    def fn(x, out):
+        q, mine = quantised(x), quantised(torch.zeros(6))
+        torch.ops.quantized.cat_out([q, q], 0, out)
+        torch.ops.quantized.cat_out([q, q], 0, mine)
+        return mine.dequantize()
+
+    compiled = jitpy.jit(fn)
+    for _ in range(3):
+        x, ours, eagers = torch.randn(3), quantised(torch.zeros(6)), quantised(torch.zeros(6))
+        with torch.no_grad():
+            assert torch.equal(compiled(x, ours), fn(x, eagers))
+        assert torch.equal(ours.int_repr(), eagers.int_repr())
+
+
+@pytest.mark.parametrize("fn", [lambda q: torch.topk(q, 2), lambda q: q.max(0), lambda q: q.sort()])
+def test_results_with_names_keep_them(fn):
+    compiled = jitpy.jit(fn)
+    for _ in range(2):
+        q = quantised(torch.randn(3, 4))
+        ours, eagers = compiled(q), fn(q)
+        assert type(ours) is type(eagers)
+        assert torch.equal(ours.values.int_repr(), eagers.values.int_repr())
+        assert torch.equal(ours.indices, eagers.indices)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 
 from jitpy.ir import Dim, NotCovered, Op, Spec, TensorSpec
 from jitpy.ir.ops.derived import Valueless, describe
@@ -121,8 +122,11 @@ class _Sampled:
         samples = [sample for _, sample in self.samples.values()]
         self.returned = next((traced for traced, sample in self.samples.values() if sample is result), None)
         written = [traced for traced, sample in self.samples.values() if sample._version]
+        # operators of torch.ops that return an argument have written to it, mostly without a new version
         if [_place(sample) for sample in samples] != before or type(result) is list or written and (
-                written != [self.returned] or args[0] is not written[0]):
+                written != [self.returned] or args[0] is not written[0]) or self.returned is not None and not written \
+                and isinstance(fn, (OpOverload, OpOverloadPacket)) or isinstance(result, tuple) and hasattr(
+                    result, "n_fields"):
             raise Uncapturable("unsupported_tensor", f"{name} on a quantised tensor")
         self.written = self.returned if written else None
         found = describe(result, samples, CPU)
