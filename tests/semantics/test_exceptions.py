@@ -770,3 +770,19 @@ def test_tracebacks_show_each_frame_once() -> None:
         compiled = jit(fn, backend="eager")
         for _ in range(2):
             assert _frames(compiled, torch.ones(3)) == wanted
+
+
+def adds_to_a_tensor_without_data(x):
+    made = torch.ones(2, device="meta")
+    try:
+        made + x
+    except RuntimeError:
+        return x * 2
+    return x
+
+
+def test_an_unused_result_of_tensors_on_two_devices_raises() -> None:
+    x = torch.ones(2)
+    compiled = jit(adds_to_a_tensor_without_data)
+    for _ in range(2):
+        assert torch.equal(compiled(x), adds_to_a_tensor_without_data(x))

@@ -501,6 +501,8 @@ def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.devic
         return torch.device(explicit)
     found: torch.device | None = None
     for tensor in tensors_of((args, tuple(kwargs.values()))):
+        if found is not None and tensor.dim() and tensor.device != found and "meta" in (tensor.device.type, found.type):
+            raise RuntimeError("tensors on the device meta and on others")
         if found is None or tensor.dim() and found.type == "cpu":
             found = tensor.device
     return found if found is not None else torch.device("cpu")
