@@ -499,8 +499,9 @@ class Fusion:
         if any(isinstance(value, Reduction) and value not in products for value in members):
             raise Refused("a product's kernel does not reduce anything else")
         first, size = products[0], outer_size(space or ())
-        if any(not all(map(same, one.source_shape, first.source_shape)) for one in products):
-            raise Refused("products of different shapes")
+        if any(one.sizes.dtype is not first.sizes.dtype or not all(map(same, one.source_shape, first.source_shape))
+               for one in products):
+            raise Refused("products of different shapes or dtypes")
         if any(not same(value.numel, size) for value in members if not isinstance(value, Product)):
             raise Refused("a product's kernel takes nothing but what belongs to its results")
 
