@@ -50,7 +50,7 @@ def test_channels_last_convolutions_at_new_batch_sizes(left: list[str], native: 
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GELU(), nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)
     with jitpy.config.patch(native=native):
         compare(model, channels_last, (2, 3, 5, 1))
-    assert left == []
+    assert (left == []) is native, "gradients need the native runtime, and a log says so"
 
 
 @pytest.mark.parametrize("make", [channels_last, lambda batch: torch.randn(batch, 3, 9, 8)])
