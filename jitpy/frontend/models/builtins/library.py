@@ -125,7 +125,7 @@ class _Missing:
         return True
 
     def _searched(self) -> Any:
-        """What the search depends on, as Python's own caches see it; None where some finder of others knows more."""
+        """The facts that the search depends on, as in Python's own caches; None where other finders know more."""
         parent = sys.modules.get(self.name.rpartition(".")[0])
         path = sys.path if parent is None else list(parent.__path__)
         if self.name in sys.modules or any(finder not in _FINDERS and finder.find_spec(self.name, path) is not None
