@@ -32,9 +32,9 @@ def _reason(id: str, title: str, explanation: str, hint: str) -> None:
 _reason("user", "jitpy.graph_break() was called", "The program asked for a break here.", "Remove the call.")
 _reason("data_dependent_branch", "Branch on the value of a tensor",
         "Which way the program goes depends on numbers that exist only when the graph has run. (Where one way only "
-        "raises, the graph checks that it is the other one, without a break. Flags and counters from outside are "
-        "looked at when a call begins, as long as the graph has not changed them. They are tensors of one element on "
-        "the CPU.)",
+        "raises, the graph checks that it is the other one, without a break. Flags, counters and small masks "
+        "from outside are looked at when a call begins, as long as the graph has not changed them. Counters lie on the "
+        "CPU.)",
         "Use torch.where, or move the branch out of the jitted function. Both ways are captured separately.")
 _reason("unsupported_call", "Call of a function that cannot be traced",
         "It is implemented in C, and jitpy does not know what it does to its arguments.",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 #: How many truth values code is compiled for, over all questions about one tensor.
 _MOST_ANSWERS = 6
 _LARGEST_MASK = 1 << 16
+#: Where tensors lie that are asked. The program waits for a GPU's answer too.
+_DEVICES: dict[type[int], tuple[str, ...]] = {bool: ("cpu", "cuda"), int: ("cpu",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def _answer(interp: Interpreter, scalar: TracedScalar, kind: type[int]) -> int |
             return None
     entry = builder.inputs[builder.graph.inputs.index(node)]
     tensor = entry.value
-    if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu" or \
+    if not isinstance(tensor, torch.Tensor) or tensor.device.type not in _DEVICES[kind] or \
             tensor.numel() != 1 and not (kind is bool and _is_mask(tensor)):
         return None
     axes = tuple((size, axis) for axis, size in enumerate(entry.payload.spec.shape) if isinstance(size, sympy.Symbol))
