@@ -42,6 +42,13 @@ def test_a_body_that_replaces_another(library: Any) -> None:
         assert torch.equal(jitted(x), call(x)) and torch.equal(jitpy.jit(call)(x), call(x))
 
 
+def test_calls_of_one_operator_share_a_guard(library: Any) -> None:
+    """Reading the dispatcher's table takes as long as a small kernel."""
+    library.impl("op", scaled, "CompositeImplicitAutograd")
+    report = str(jitpy.explain(lambda x: call(call(call(x))))(torch.ones(3)))
+    assert report.count("the body of jitpy_bodies") == 1
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_defaults_are_those_of_the_body(library: Any, frozen: bool) -> None:
     library.impl("op", lambda x, s=9.0: x * s, "CompositeImplicitAutograd")

@@ -103,8 +103,6 @@ class _Entered(Exception):
 _SAMPLES: dict[str, Any] = {"int": 1, "SymInt": 1, "float": 1.0, "bool": False, "number": 1, "str": "", "Device": "cpu",
                             "ScalarType": torch.float32, "Layout": torch.strided,
                             "MemoryFormat": torch.contiguous_format}
-#: what gives the body of an operator, and the dispatcher's table that it was found with
-_BODIES: dict[torch._ops.OpOverload, tuple[str, Callable[[], types.FunctionType | None]]] = {}
 
 
 def _nothing() -> None:
@@ -116,32 +114,35 @@ def _registrations(overload: torch._ops.OpOverload) -> str:
     return torch._C._dispatch_dump(overload.name())
 
 
-def composite_body(overload: torch._ops.OpOverload, needs_grad: bool) -> types.FunctionType | None:
+class BodyOf:
+    """Guard predicate: a composite operator is made of the same function. `table` is the dispatcher's."""
+
+    def __init__(self, overload: torch._ops.OpOverload, table: str,
+                 body: Callable[[], types.FunctionType | None]) -> None:
+        self.overload, self.table, self.body = overload, table, body
+
+    def __call__(self, _: Any = None) -> bool:
+        return self.body() is not None and _registrations(self.overload) == self.table
+
+
+#: the newest predicate of each operator: calls in one graph share it
+_BODIES: dict[torch._ops.OpOverload, BodyOf] = {}
+
+
+def composite_body(overload: torch._ops.OpOverload, needs_grad: bool) -> BodyOf | None:
     """The function in Python that a composite operator is made of. Torch does not tell which that is: the operator is
     called, and left as soon as it enters a function. None where there is none, or where several have that code, or
     where autograd would not look into it, while a profiler runs, and for functions that `gc.freeze` hides."""
     if needs_grad and not has_python_body(overload):
         return None
-    table = _registrations(overload)
-    known, body = _BODIES.get(overload, ("", _nothing))
-    if known != table or body is not _nothing and body() is None:
+    table, known = _registrations(overload), _BODIES.get(overload)
+    if known is None or known.table != table or known.body is not _nothing and known.body() is None:
         if sys.getprofile() is not None:
             return None
         has_body = has_python_body(overload) or _is_registered(overload, _EXPLICIT)
         body = _found_body(overload) if has_body and not fake_of(overload) else _nothing
-        _BODIES[overload] = table, body
-    return body()
-
-
-class BodyOf:
-    """Guard predicate: a composite operator is made of the same function."""
-
-    def __init__(self, overload: torch._ops.OpOverload) -> None:
-        self.overload = overload
-        self.table, self.body = _BODIES[overload]
-
-    def __call__(self, _: Any = None) -> bool:
-        return self.body() is not None and _registrations(self.overload) == self.table
+        known = _BODIES[overload] = BodyOf(overload, table, body)
+    return known if known.body() is not None else None
 
 
 def _found_body(overload: torch._ops.OpOverload) -> Callable[[], types.FunctionType | None]:

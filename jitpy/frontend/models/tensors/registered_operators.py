@@ -18,7 +18,6 @@ import torch
 from jitpy.ir import NotCovered
 from jitpy.ir import ops as table
 from jitpy.ir.ops.registered import (
-    BodyOf,
     body_of,
     composite_body,
     definition_of,
@@ -50,10 +49,11 @@ def call_operator(interp: Interpreter, fn: Operator, args: list[Value], kwargs: 
     if body is not None and not _needs_grad(interp, args, kwargs):
         return interp.call(interp.context.const_object(body), args, kwargs)
     may_enter = len(overloads) == 1 and overloads[0] not in interp.context.history.whole_operators
-    body = composite_body(overloads[0], _needs_grad(interp, args, kwargs)) if may_enter else None
+    composite = composite_body(overloads[0], _needs_grad(interp, args, kwargs)) if may_enter else None
+    body = None if composite is None else composite.body()
     bound = None if body is None else _bound(interp, overloads[0]._schema, args, kwargs)
     if bound is not None:
-        interp.builder.guards.add(constant(torch, "torch"), "python", BodyOf(overloads[0]), f"the body of {fn}")
+        interp.builder.guards.add(constant(torch, "torch"), "python", composite, f"the body of {fn}")
         # torch leaves out what is as by default
         arguments = overloads[0]._schema.arguments
         named = {one.name: value for one, value in zip(arguments, bound, strict=True)
