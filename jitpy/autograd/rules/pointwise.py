@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.graph import Node
 from ...ir.op import NotCovered
 from ..pullback import Pullback
-from .registry import RULES, rule
+from .registry import RULES, by_kernel, rule
 
 Grads = tuple[Node | None, ...]
 
@@ -72,8 +72,6 @@ UNARY: dict[str, Callable[[Pullback, Node, Node, Node], Node]] = {
     "selu": lambda p, g, x, y: p.call("aten.elu_backward.default", g, 1.6732632423543772848170429916717,
                                       1.0507009873554804934193349852946, 1, False, x),
     "relu6": lambda p, g, x, y: p.call("aten.hardtanh_backward.default", g, x, 0, 6),
-    "hardswish": lambda p, g, x, y: p.call("aten.hardswish_backward.default", g, x),
-    "hardsigmoid": lambda p, g, x, y: p.call("aten.hardsigmoid_backward.default", g, x),
     # d/dx log(sigmoid(x)) = 1 - sigmoid(x) = sigmoid(-x)
     "log_sigmoid": lambda p, g, x, y: p.mul(g, p.call("aten.sigmoid.default", p.neg(x))),
 }
@@ -90,12 +88,6 @@ def _unary(name: str) -> None:
 
 for _name in UNARY:
     _unary(_name)
-
-@rule("silu", "mish", once=True)
-def _written_out(p: Pullback, g: Node, x: Node) -> Grads:
-    """For gradients with a history torch writes these out: autograd knows no derivative of the backward kernels."""
-    return (p.call(p.node.op.name.replace(".default", "_backward.default"), g, x),)
-
 
 @rule("floor", "ceil", "trunc", "fix", "round", "sign", "sgn", "zero", "round.decimals", "fill.Scalar")
 def _flat(p: Pullback, g: Node, x: Node, *rest: Any, **options: Any) -> Grads:
@@ -124,9 +116,9 @@ def _nan_to_num(p: Pullback, g: Node, x: Node, *rest: Any) -> Grads:
 # -- activations with parameters ------------------------------------------------------------------------------------
 
 
-@rule("aten.gelu.default")
-def _gelu(p: Pullback, g: Node, x: Node, *, approximate: str = "none") -> Grads:
-    return (p.call("aten.gelu_backward.default", g, x, approximate=approximate),)
+by_kernel("gelu", "glu", "hardsigmoid", "hardswish", "softplus", "threshold", "hardtanh", "softshrink", "hardshrink")
+# for gradients with a history torch writes these out: autograd knows no derivative of the backward kernels
+by_kernel("silu", "mish", once=True)
 
 
 @rule("aten.leaky_relu.default")
@@ -144,36 +136,6 @@ def _celu(p: Pullback, g: Node, x: Node, alpha: Any = 1.0) -> Grads:
     if not isinstance(alpha, (int, float)) or alpha == 0:  # torch raises
         raise NotCovered("an alpha of 0, or one that may be")
     return (p.call("aten.elu_backward.default", g, alpha, 1, 1.0 / alpha, False, x),)
-
-
-@rule("aten.softplus.default")
-def _softplus(p: Pullback, g: Node, x: Node, beta: Any = 1, threshold: Any = 20) -> Grads:
-    return (p.call("aten.softplus_backward.default", g, x, beta, threshold),)
-
-
-@rule("aten.threshold.default")
-def _threshold(p: Pullback, g: Node, x: Node, threshold: Any, value: Any) -> Grads:
-    return (p.call("aten.threshold_backward.default", g, x, threshold),)
-
-
-@rule("aten.hardtanh.default")
-def _hardtanh(p: Pullback, g: Node, x: Node, low: Any = -1, high: Any = 1) -> Grads:
-    return (p.call("aten.hardtanh_backward.default", g, x, low, high),)
-
-
-@rule("aten.softshrink.default")
-def _softshrink(p: Pullback, g: Node, x: Node, lambd: Any = 0.5) -> Grads:
-    return (p.call("aten.softshrink_backward.default", g, x, lambd),)
-
-
-@rule("aten.hardshrink.default")
-def _hardshrink(p: Pullback, g: Node, x: Node, lambd: Any = 0.5) -> Grads:
-    return (p.call("aten.hardshrink_backward.default", g, x, lambd),)
-
-
-@rule("aten.glu.default")
-def _glu(p: Pullback, g: Node, x: Node, dim: int = -1) -> Grads:
-    return (p.call("aten.glu_backward.default", g, x, dim),)
 
 
 # -- arithmetic of two tensors ----------------------------------------------------------------------------------------

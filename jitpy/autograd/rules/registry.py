@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.op import Op, OpRules, full_name
+from ...ir.op import NotCovered, Op, OpRules, full_name
+from ...ir.ops.table import get
+from ..pullback import Pullback
 
 #: See the package's docstring.
 Rule = Callable[..., Any]
@@ -33,6 +35,37 @@ def rule(*names: str, once: bool = False, complex: bool = False) -> Callable[[Ru
         return fn
 
     return register
+
+
+def by_kernel(*names: str, results: Sequence[str] = (), once: bool = False,
+              **others: Callable[[dict[str, Any]], Any]) -> None:
+    """The rule of ops whose gradients torch computes in one kernel, `<op>_backward`. That takes the gradient of the
+    first result, then by their names arguments of the op, its `results`, and `others`, which are functions of these. A
+    list of truth values says which gradients are wanted. The gradients are those of the op's first tensors."""
+
+    def pull(p: Pullback, *values: Any, **options: Any) -> tuple[Any, ...]:
+        count = len(p.node.spec) if isinstance(p.node.spec, tuple) else 1
+        grad, *statistics = values[:count]
+        op: Any = p.node.op.target
+        declared = op._schema.arguments
+        given = {one.name: one.default_value for one in declared if one.has_default_value()}
+        given |= dict(zip((one.name for one in declared), values[count:], strict=False)) | options
+        kernel = get(p.node.op.name.replace(".default", "_backward.default"))
+        schema = kernel.target._schema  # type: ignore[attr-defined]
+        tensors = [one.name for one in declared if "Tensor" in str(one.type)]
+        mask = [p.needs(given[name]) for name in tensors[:len(schema.returns)]]
+        if grad is None or any(one is not None for one in statistics) or \
+                any(p.needs(given[name]) for name in tensors[len(mask):]):
+            raise NotCovered(f"other gradients than those of {kernel}")
+        given |= {name: p.part(k) for k, name in enumerate(results) if name}
+        given |= {name: value(given) for name, value in others.items()}
+        taken = {one.name: mask if str(one.type) == "List[bool]" else given[one.name] for one in schema.arguments[1:]}
+        named = {one.name: taken.pop(one.name) for one in schema.arguments if one.kwarg_only}
+        back = p.call(kernel, grad, *taken.values(), **named)
+        found = dict(zip(tensors, p.parts(back, mask) if len(mask) > 1 else [back], strict=False))
+        return tuple(found.get(one.name) for one in declared if not one.kwarg_only)
+
+    rule(*names, once=once)(pull)
 
 
 def covers(op: Op) -> bool:
