@@ -59,8 +59,9 @@ def by_kernel(*names: str, results: Sequence[str] = (), once: bool = False,
             raise NotCovered(f"other gradients than those of {kernel}")
         given |= {name: p.part(k) for k, name in enumerate(results) if name}
         given |= {name: value(given) for name, value in others.items()}
-        taken = {one.name: mask if str(one.type) == "List[bool]" else given[one.name] for one in schema.arguments[1:]}
-        named = {one.name: taken.pop(one.name) for one in schema.arguments if one.kwarg_only}
+        taken: dict[str, Any] = {one.name: mask if str(one.type) == "List[bool]" else given[one.name]
+                                 for one in schema.arguments[1:]}
+        named: dict[str, Any] = {one.name: taken.pop(one.name) for one in schema.arguments if one.kwarg_only}
         back = p.call(kernel, grad, *taken.values(), **named)
         found = dict(zip(tensors, p.parts(back, mask) if len(mask) > 1 else [back], strict=False))
         return tuple(found.get(one.name) for one in declared if not one.kwarg_only)

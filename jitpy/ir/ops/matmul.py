@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,20 +28,23 @@ def _fresh(x: TensorSpec, shape: Shape) -> TensorSpec:
     return contiguous_spec(x.dtype, shape, x.device)
 
 
-def _mm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
-    _same_kind(a, b)
-    if len(a.shape) != 2 or len(b.shape) != 2 or not env.equal(a.shape[1], b.shape[0], "mm"):
-        raise Invalid("mm shapes")
-    return _fresh(a, (a.shape[0], b.shape[1]))
+def _product(a_axes: str, b_axes: str, axes: str) -> Callable[[SizeEnv, TensorSpec, TensorSpec], TensorSpec]:
+    """The rule of a product whose operands and result have these axes; equal letters stand for equal sizes."""
+
+    def infer(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
+        _same_kind(a, b)
+        if len(a.shape) != len(a_axes) or len(b.shape) != len(b_axes):
+            raise Invalid("axes of a matrix product")
+        sizes = dict(zip(a_axes, a.shape, strict=True))
+        for axis, size in zip(b_axes, b.shape, strict=True):
+            if not env.equal(sizes.setdefault(axis, size), size, "a matrix product"):
+                raise Invalid("sizes of a matrix product")
+        return _fresh(a, tuple([sizes[axis] for axis in axes]))
+
+    return infer
 
 
-def _bmm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
-    _same_kind(a, b)
-    if len(a.shape) != 3 or len(b.shape) != 3:
-        raise Invalid("bmm shapes")
-    if not env.equal(a.shape[0], b.shape[0], "bmm") or not env.equal(a.shape[2], b.shape[1], "bmm"):
-        raise Invalid("bmm shapes")
-    return _fresh(a, (a.shape[0], a.shape[1], b.shape[2]))
+_mm, _bmm = _product("ik", "kj", "ij"), _product("bik", "bkj", "bij")
 
 
 def _added(env: SizeEnv, bias: TensorSpec, result: TensorSpec) -> TensorSpec:
@@ -60,20 +64,6 @@ def _baddbmm(
     env: SizeEnv, bias: TensorSpec, a: TensorSpec, b: TensorSpec, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorSpec:
     return _added(env, bias, _bmm(env, a, b))
-
-
-def _mv(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
-    _same_kind(a, b)
-    if len(a.shape) != 2 or len(b.shape) != 1 or not env.equal(a.shape[1], b.shape[0], "mv"):
-        raise Invalid("mv shapes")
-    return _fresh(a, (a.shape[0],))
-
-
-def _dot(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
-    _same_kind(a, b)
-    if len(a.shape) != 1 or len(b.shape) != 1 or not env.equal(a.shape[0], b.shape[0], "dot"):
-        raise Invalid("dot shapes")
-    return _fresh(a, ())
 
 
 def _linear(env: SizeEnv, x: TensorSpec, weight: TensorSpec, bias: TensorSpec | None = None) -> TensorSpec:
@@ -127,13 +117,6 @@ def _batched(b: Any, x: Any, batch: Shape) -> Any:
     return x if len(batch) == 1 else b.call("aten.reshape.default", x, [prod(batch), *shape[-2:]])
 
 
-def _outer(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
-    _same_kind(a, b)
-    if len(a.shape) != 1 or len(b.shape) != 1:
-        raise Invalid("outer shapes")
-    return _fresh(a, (a.shape[0], b.shape[0]))
-
-
 def _outer_parts(b: Any, x: Any, y: Any) -> Any:
     return b.call("aten.mul.Tensor", b.call("aten.unsqueeze.default", x, 1), y)
 
@@ -164,11 +147,11 @@ define("aten.mm.default", kind="matmul", infer=_mm)
 define("aten.bmm.default", kind="matmul", infer=_bmm)
 define("aten.addmm.default", kind="matmul", infer=_addmm)
 define("aten.baddbmm.default", kind="matmul", infer=_baddbmm)
-define("aten.mv.default", kind="matmul", infer=_mv)
-define("aten.dot.default", kind="matmul", infer=_dot)
+define("aten.mv.default", kind="matmul", infer=_product("ik", "k", "i"))
+define("aten.dot.default", kind="matmul", infer=_product("k", "k", ""))
 define("aten.linear.default", kind="matmul", infer=_linear)
 define("aten.matmul.default", kind="matmul", infer=_matmul, decompose=_matmul_parts)
-define("aten.outer.default", infer=_outer, decompose=_outer_parts)
+define("aten.outer.default", infer=_product("i", "j", "ij"), decompose=_outer_parts)
 
 for _name in ("mm", "bmm", "addmm", "baddbmm"):
     declare(_name, out_call=getattr(torch.ops.aten, _name).out, is_row_major=True)

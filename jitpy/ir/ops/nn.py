@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -97,39 +97,41 @@ def affine(b: Any, value: Any, weight: Any, bias: Any) -> Any:
     return value
 
 
+def scale_of(b: Any, variance: Any, eps: float) -> Any:
+    return b.call("aten.rsqrt.default", b.call("aten.add.Tensor", variance, eps))
+
+
 def normalized(b: Any, x: Any, axes: list[int], eps: float) -> tuple[Any, Any, Any]:
     """(x - mean) / sqrt(variance + eps) over `axes`, the mean, and the reciprocal deviation; x in its compute dtype."""
     if any(x.spec.shape[a] == 0 for a in axes):
         raise NotCovered("nothing to normalise")
     variance, mean = variance_of(b, x, axes, 0, True)
-    scale = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", variance, eps))
+    scale = scale_of(b, variance, eps)
     return b.call("aten.mul.Tensor", b.call("aten.sub.Tensor", x, mean), scale), mean, scale
 
 
-def _layer_norm_parts(
-    b: Any,
-    x: Any,
-    shape: Sequence[Any],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Any:
-    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
-    value, _, _ = normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
-    return cast(b, affine(b, value, weight, bias), x.spec.dtype)
+def _last(x: Any, shape: Sequence[Any]) -> list[int]:
+    """The axes of a normalized shape."""
+    return list(range(x.spec.ndim - len(shape), x.spec.ndim))
+
+
+def _layer_norm_parts(b: Any, x: Any, shape: Sequence[Any], weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any]:
+    """The result; mean and reciprocal deviation in the compute dtype."""
+    value, mean, scale = normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), _last(x, shape), eps)
+    return cast(b, affine(b, value, weight, bias), x.spec.dtype), mean, scale
 
 
 def _native_layer_norm_parts(
     b: Any, x: Any, shape: Sequence[Any], weight: Any, bias: Any, eps: float
 ) -> tuple[Any, Any, Any]:
-    statistics = _native_layer_norm(b.env, x.spec, shape, weight and weight.spec, bias and bias.spec, eps)[1].dtype
-    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
-    value, mean, scale = normalized(b, cast(b, x, compute_dtype(x.spec.dtype)), axes, eps)
-    return cast(b, affine(b, value, weight, bias), x.spec.dtype), cast(b, mean, statistics), cast(b, scale, statistics)
+    dtype = _native_layer_norm(b.env, x.spec, shape, weight and weight.spec, bias and bias.spec, eps)[1].dtype
+    value, mean, scale = _layer_norm_parts(b, x, shape, weight, bias, eps)
+    return value, cast(b, mean, dtype), cast(b, scale, dtype)
 
 
-define("aten.layer_norm.default", infer=_layer_norm, decompose=_layer_norm_parts)
+define("aten.layer_norm.default", infer=_layer_norm,
+       decompose=lambda b, x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: _layer_norm_parts(
+           b, x, shape, weight, bias, eps)[0])
 define(
     "aten.native_layer_norm.default",
     infer=_native_layer_norm,
@@ -147,21 +149,22 @@ def _rms_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 
-def _rms_norm_parts(b: Any, x: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None) -> Any:
-    dtype = x.spec.dtype
-    compute = compute_dtype(dtype)
+def _rms_norm_parts(
+    b: Any, x: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None
+) -> tuple[Any, Any]:
+    """The result, and the reciprocal root of the mean square."""
+    dtype, compute, axes = x.spec.dtype, compute_dtype(x.spec.dtype), _last(x, shape)
     if eps is None:
         eps = torch.finfo(compute).eps
-    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
     if any(x.spec.shape[a] == 0 for a in axes):
         raise NotCovered("nothing to normalise")
     x = cast(b, x, compute)
-    square = mean_of(b, b.call("aten.mul.Tensor", x, x), axes, True)
-    value = b.call("aten.mul.Tensor", x, b.call("aten.rsqrt.default", b.call("aten.add.Tensor", square, eps)))
-    return cast(b, affine(b, value, weight, None), dtype)
+    scale = scale_of(b, mean_of(b, b.call("aten.mul.Tensor", x, x), axes, True), eps)
+    return cast(b, affine(b, b.call("aten.mul.Tensor", x, scale), weight, None), dtype), scale
 
 
-define("aten.rms_norm.default", infer=_rms_norm, decompose=_rms_norm_parts)
+define("aten.rms_norm.default", infer=_rms_norm, decompose=lambda *args: _rms_norm_parts(*args)[0])
+define("aten._fused_rms_norm.default", decompose=_rms_norm_parts)
 
 
 def _group_norm(
@@ -198,18 +201,25 @@ def per_channel(b: Any, parameter: Any, ndim: int) -> Any:
     return b.call("aten.reshape.default", parameter, [-1] + [1] * (ndim - 2))
 
 
+def group_norm_parts(
+    b: Any, x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: int, eps: float
+) -> tuple[Any, Any, Any]:
+    """The result; mean and reciprocal deviation in the compute dtype."""
+    shape, dtype = x.spec.shape, x.spec.dtype
+    row_major_only(b.env, (x.spec,))
+    grouped = [n, groups, floordiv(channels, groups) * rest]
+    value, mean, scale = normalized(
+        b, b.call("aten.reshape.default", cast(b, x, compute_dtype(dtype)), grouped), [2], eps)
+    value = b.call("aten.reshape.default", value, list(shape))
+    value = affine(b, value, per_channel(b, weight, len(shape)), per_channel(b, bias, len(shape)))
+    return cast(b, value, dtype), mean, scale
+
+
 def _group_norm_parts(
     b: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Any:
-    shape, dtype = x.spec.shape, x.spec.dtype
-    row_major_only(b.env, (x.spec,))
-    inner = prod(shape[1:])
-    grouped = b.call(
-        "aten.reshape.default", cast(b, x, compute_dtype(dtype)), [shape[0], groups, floordiv(inner, groups)]
-    )
-    value = b.call("aten.reshape.default", normalized(b, grouped, [2], eps)[0], list(shape))
-    ndim = len(shape)
-    return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
+    n, channels, *rest = x.spec.shape
+    return group_norm_parts(b, x, weight, bias, n, channels, prod(tuple(rest)), groups, eps)[0]
 
 
 define("aten.group_norm.default", infer=_group_norm, decompose=_group_norm_parts)
@@ -246,6 +256,13 @@ def _batch_norm(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 
+def normal_by(b: Any, x: Any, mean: Any, scale: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Any:
+    """The result for a mean and a scale of each channel."""
+    ndim = x.spec.ndim
+    value = b.call("aten.mul.Tensor", b.call("aten.sub.Tensor", x, mean), scale)
+    return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
+
+
 def of_channels(env: SizeEnv, parameter: TensorSpec, channels: Dim) -> bool:
     """Whether a parameter has an element for each channel, as it must lest eager raise."""
     return len(parameter.shape) == 1 and env.equal(parameter.shape[0], channels, "channels")
@@ -266,11 +283,9 @@ def batch_norm_parts(
     if training or running_mean is None or running_var is None:
         raise NotCovered("batch_norm while training")
     dtype, ndim = x.spec.dtype, x.spec.ndim
-    compute = compute_dtype(dtype)
-    scale = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", cast(b, running_var, compute), eps))
-    centered = b.call("aten.sub.Tensor", cast(b, x, compute), per_channel(b, cast(b, running_mean, compute), ndim))
-    value = b.call("aten.mul.Tensor", centered, per_channel(b, scale, ndim))
-    return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
+    x, mean, var = (cast(b, v, compute_dtype(dtype)) for v in (x, running_mean, running_var))
+    scale = per_channel(b, scale_of(b, var, eps), ndim)
+    return normal_by(b, x, per_channel(b, mean, ndim), scale, weight, bias, dtype)
 
 
 define("aten.batch_norm.default", infer=_batch_norm, decompose=batch_norm_parts)
@@ -582,47 +597,42 @@ def _elementwise_loss(env: SizeEnv, x: TensorSpec, target: TensorSpec, reduction
     return _reduced_loss(env, elementwise(env, x.dtype, (x, target)), reduction)
 
 
-def _compute(b: Any, x: Any, target: Any) -> tuple[Any, Any, torch.dtype]:
-    """The dtype of the computation, and the dtype of the result."""
-    dtype = result_type((x.spec, target.spec))
-    if not is_float(dtype):
-        raise NotCovered("a loss of integers")
-    return cast(b, x, compute_dtype(dtype)), cast(b, target, compute_dtype(dtype)), dtype
+def _loss(value_of: Callable[..., Any]) -> Callable[..., Any]:
+    """An elementwise loss: `value_of(b, difference, *parameters)`, reduced."""
+
+    def decompose(b: Any, x: Any, target: Any, reduction: int = 1, *rest: Any) -> Any:
+        dtype = result_type((x.spec, target.spec))
+        if not is_float(dtype):
+            raise NotCovered("a loss of integers")
+        x, target = (cast(b, v, compute_dtype(dtype)) for v in (x, target))
+        value = value_of(b, b.call("aten.sub.Tensor", x, target), *rest)
+        return cast(b, _apply_reduction(b, value, reduction), dtype)
+
+    return decompose
 
 
-def _mse_parts(b: Any, x: Any, target: Any, reduction: int = 1) -> Any:
-    x, target, dtype = _compute(b, x, target)
-    difference = b.call("aten.sub.Tensor", x, target)
-    return cast(b, _apply_reduction(b, b.call("aten.mul.Tensor", difference, difference), reduction), dtype)
+def _absolute(b: Any, difference: Any) -> Any:
+    return b.call("aten.abs.default", difference)
 
 
-def _l1_parts(b: Any, x: Any, target: Any, reduction: int = 1) -> Any:
-    x, target, dtype = _compute(b, x, target)
-    return cast(
-        b, _apply_reduction(b, b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target)), reduction), dtype
-    )
-
-
-def _smooth_l1_parts(b: Any, x: Any, target: Any, reduction: int = 1, beta: float = 1.0) -> Any:
+def _smooth_l1(b: Any, difference: Any, beta: float = 1.0) -> Any:
+    distance = _absolute(b, difference)
     if beta == 0:
-        return _l1_parts(b, x, target, reduction)
-    x, target, dtype = _compute(b, x, target)
-    distance = b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target))
-    near = b.call(
-        "aten.div.Tensor", b.call("aten.mul.Tensor", b.call("aten.mul.Tensor", distance, distance), 0.5), beta
-    )
+        return distance
+    square = b.call("aten.mul.Tensor", distance, distance)
+    near = b.call("aten.div.Tensor", b.call("aten.mul.Tensor", square, 0.5), beta)
     far = b.call("aten.sub.Tensor", distance, 0.5 * beta)
-    value = b.call("aten.where.self", b.call("aten.lt.Scalar", distance, beta), near, far)
-    return cast(b, _apply_reduction(b, value, reduction), dtype)
+    return b.call("aten.where.self", b.call("aten.lt.Scalar", distance, beta), near, far)
 
 
-define("aten.mse_loss.default", infer=_elementwise_loss, decompose=_mse_parts)
-define("aten.l1_loss.default", infer=_elementwise_loss, decompose=_l1_parts)
-define("aten.smooth_l1_loss.default", infer=_elementwise_loss, decompose=_smooth_l1_parts)
+define("aten.mse_loss.default", infer=_elementwise_loss,
+       decompose=_loss(lambda b, difference: b.call("aten.mul.Tensor", difference, difference)))
+define("aten.l1_loss.default", infer=_elementwise_loss, decompose=_loss(_absolute))
+define("aten.smooth_l1_loss.default", infer=_elementwise_loss, decompose=_loss(_smooth_l1))
 
 
 def _class_loss(
-    env: SizeEnv, x: TensorSpec, target: TensorSpec, weight: TensorSpec | None, reduction: int
+    env: SizeEnv, x: TensorSpec, target: TensorSpec, weight: TensorSpec | None = None, reduction: int = 1, *rest: Any
 ) -> TensorSpec:
     if target.dtype is not torch.int64 or not is_float(x.dtype) or len(x.shape) not in (1, 2):
         raise Invalid("class indices only")
@@ -631,29 +641,6 @@ def _class_loss(
     if weight is not None and (weight.shape != (x.shape[-1],) or weight.dtype is not x.dtype):
         raise NotCovered("class weights")
     return _reduced_loss(env, contiguous_spec(x.dtype, target.shape, one_device((x, target))), reduction)
-
-
-def _nll(
-    env: SizeEnv,
-    x: TensorSpec,
-    target: TensorSpec,
-    weight: TensorSpec | None = None,
-    reduction: int = 1,
-    ignore_index: int = -100,
-) -> TensorSpec:
-    return _class_loss(env, x, target, weight, reduction)
-
-
-def _cross_entropy(
-    env: SizeEnv,
-    x: TensorSpec,
-    target: TensorSpec,
-    weight: TensorSpec | None = None,
-    reduction: int = 1,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> TensorSpec:
-    return _class_loss(env, x, target, weight, reduction)
 
 
 def nll_of(
@@ -699,8 +686,8 @@ def _cross_entropy_parts(
     return cast(b, nll_of(b, logs, target, weight, reduction, ignore_index, logs.spec.ndim - 1)[0], x.spec.dtype)
 
 
-define("aten.cross_entropy_loss.default", infer=_cross_entropy, decompose=_cross_entropy_parts)
-define("aten.nll_loss_nd.default", "aten.nll_loss.default", infer=_nll, decompose=_nll_parts)
+define("aten.cross_entropy_loss.default", infer=_class_loss, decompose=_cross_entropy_parts)
+define("aten.nll_loss_nd.default", "aten.nll_loss.default", infer=_class_loss, decompose=_nll_parts)
 
 
 def _ctc(env: SizeEnv, x: TensorSpec, targets: TensorSpec, lengths: Any, target_lengths: Any, blank: int = 0,

@@ -16,7 +16,7 @@ from ..sizes import SizeEnv, floordiv
 from ..spec import TensorSpec, contiguous_spec, contiguous_stride, prod
 from .indexing import row_major_only
 from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
-from .nn import affine, batch_norm_parts, normalized, of_channels, per_channel
+from .nn import batch_norm_parts, group_norm_parts, normal_by, of_channels, per_channel, scale_of
 from .promotion import compute_dtype, is_float
 from .reductions import cast, mean_of, variance_of
 from .table import Invalid, define
@@ -71,19 +71,6 @@ def _layer_norm_specs(env: SizeEnv, grad: TensorSpec, x: TensorSpec, shape: Sequ
 define("aten.native_layer_norm_backward.default", infer=_layer_norm_specs, decompose=_layer_norm)
 
 
-def _rms_norm_forward(
-    b: Any, x: Any, shape: Sequence[Any], weight: Any = None, eps: float | None = None
-) -> tuple[Any, Any]:
-    dtype, compute = x.spec.dtype, compute_dtype(x.spec.dtype)
-    if eps is None:
-        eps = torch.finfo(compute).eps
-    axes = list(range(x.spec.ndim - len(shape), x.spec.ndim))
-    x = cast(b, x, compute)
-    square = mean_of(b, _times(b, x, x), axes, True)
-    scale = b.call("aten.rsqrt.default", b.call("aten.add.Tensor", square, eps))
-    return cast(b, affine(b, _times(b, x, scale), weight, None), dtype), scale
-
-
 def _rms_norm(
     b: Any, grad: Any, x: Any, shape: Sequence[Any], scale: Any, weight: Any, mask: Sequence[bool]
 ) -> tuple[Any, Any]:
@@ -100,15 +87,10 @@ def _rms_norm(
     )
 
 
-define("aten._fused_rms_norm.default", decompose=_rms_norm_forward)
 define("aten._fused_rms_norm_backward.default", decompose=_rms_norm)
 
 
 # -- Groups of channels -------------------------------------------------------------------------------------------
-
-
-def _grouped(b: Any, x: Any, n: Any, channels: Any, rest: Any, groups: int) -> Any:
-    return b.call("aten.reshape.default", x, [n, groups, floordiv(channels, groups) * rest])
 
 
 def _group_norm_channels_last(
@@ -126,16 +108,11 @@ def _group_norm_channels_last(
 def _group_norm_forward(
     b: Any, x: Any, weight: Any, bias: Any, n: Any, channels: Any, rest: Any, groups: int, eps: float
 ) -> tuple[Any, Any, Any]:
-    shape, dtype = x.spec.shape, x.spec.dtype
-    row_major_only(b.env, (x.spec,))
-    grouped = _grouped(b, cast(b, x, compute_dtype(dtype)), n, channels, rest, groups)
-    value, mean, scale = normalized(b, grouped, [2], eps)
-    value = b.call("aten.reshape.default", value, list(shape))
-    value = affine(b, value, per_channel(b, weight, len(shape)), per_channel(b, bias, len(shape)))
+    value, mean, scale = group_norm_parts(b, x, weight, bias, n, channels, rest, groups, eps)
     parameter = weight if weight is not None else bias
-    statistics = dtype if parameter is None else parameter.spec.dtype
+    statistics = x.spec.dtype if parameter is None else parameter.spec.dtype
     flat = [b.call("aten.reshape.default", cast(b, v, statistics), [n, groups]) for v in (mean, scale)]
-    return cast(b, value, dtype), flat[0], flat[1]
+    return value, flat[0], flat[1]
 
 
 def _group_norm(
@@ -187,10 +164,6 @@ def _of_channels(b: Any, value: Any, compute: torch.dtype, ndim: int) -> Any:
     return per_channel(b, cast(b, value, compute), ndim)
 
 
-def _scale_of(b: Any, variance: Any, eps: float) -> Any:
-    return b.call("aten.rsqrt.default", b.call("aten.add.Tensor", variance, eps))
-
-
 #: Elements of a strip, of whose statistics those of a channel are made, and how many strips there are at most.
 _STRIP, _STRIPS = 256, 1 << 17
 
@@ -201,7 +174,7 @@ def _batch_statistics(b: Any, x: Any, eps: float) -> tuple[Any, Any, Any]:
         mean, variance = _statistics_of_strips(b, x)
     else:
         variance, mean = variance_of(b, x, _others(x), 0, True)
-    return mean, variance, _scale_of(b, variance, eps)
+    return mean, variance, scale_of(b, variance, eps)
 
 
 def channels_first_in_memory(spec: TensorSpec) -> bool:
@@ -226,12 +199,6 @@ def _statistics_of_strips(b: Any, x: Any) -> tuple[Any, Any]:
     return b.call("aten.reshape.default", mean, shape), b.call("aten.reshape.default", variance, shape)
 
 
-def _normal_by(b: Any, x: Any, mean: Any, scale: Any, weight: Any, bias: Any, dtype: torch.dtype) -> Any:
-    ndim = x.spec.ndim
-    value = _times(b, b.call("aten.sub.Tensor", x, mean), scale)
-    return cast(b, affine(b, value, per_channel(b, weight, ndim), per_channel(b, bias, ndim)), dtype)
-
-
 def _batch_norm_by_batch(b: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
     """The result, and the statistics [C] in the dtype that kernels keep them in: mean, scale, variance."""
     dtype = x.spec.dtype
@@ -239,7 +206,7 @@ def _batch_norm_by_batch(b: Any, x: Any, weight: Any, bias: Any, eps: float) -> 
         raise NotCovered("nothing to normalise")
     x = cast(b, x, compute_dtype(dtype))
     mean, variance, scale = _batch_statistics(b, x, eps)
-    result = _normal_by(b, x, mean, scale, weight, bias, dtype)
+    result = normal_by(b, x, mean, scale, weight, bias, dtype)
     flat = [b.call("aten.reshape.default", v, [x.spec.shape[1]]) for v in (mean, scale, variance)]
     return result, flat[0], flat[1], flat[2]
 
@@ -369,7 +336,7 @@ def _batch_norm(
         mean, scale = (_of_channels(b, v, compute, ndim) for v in (mean, scale))
     else:
         mean = _of_channels(b, running_mean, compute, ndim)
-        scale = _of_channels(b, _scale_of(b, cast(b, running_var, compute), eps), compute, ndim)
+        scale = _of_channels(b, scale_of(b, cast(b, running_var, compute), eps), compute, ndim)
 
     def normal() -> Any:
         return _times(b, b.call("aten.sub.Tensor", cast(b, x, compute), mean), scale)

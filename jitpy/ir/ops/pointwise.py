@@ -341,24 +341,13 @@ def _truth(e: Any, x: Any) -> Any:
     return e.ne(x, 0)
 
 
-binary(
-    "aten.logical_and.default",
-    infer=_comparing,
-    differentiable=False,
-    scalar=lambda e, x, y: e.logical_and(_truth(e, x), _truth(e, y)),
-)
-binary(
-    "aten.logical_or.default",
-    infer=_comparing,
-    differentiable=False,
-    scalar=lambda e, x, y: e.logical_or(_truth(e, x), _truth(e, y)),
-)
-binary(
-    "aten.logical_xor.default",
-    infer=_comparing,
-    differentiable=False,
-    scalar=lambda e, x, y: e.ne(_truth(e, x), _truth(e, y)),
-)
+for _name, _body in (
+    ("and", lambda e, x, y: e.logical_and(x, y)),
+    ("or", lambda e, x, y: e.logical_or(x, y)),
+    ("xor", lambda e, x, y: e.ne(x, y)),
+):
+    binary(f"aten.logical_{_name}.default", infer=_comparing, differentiable=False,
+           scalar=lambda e, x, y, _body=_body: _body(e, _truth(e, x), _truth(e, y)))
 unary("logical_not", lambda e, x: e.eq(x, 0), _bool_unary, differentiable=False)
 
 
@@ -375,43 +364,13 @@ def _shift(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
     return _bitwise(env, x, y)
 
 
-binary(
-    *both("bitwise_and"),
-    *both("__and__"),
-    infer=_bitwise,
-    scalar=lambda e, x, y: e.bitwise_and(x, y),
-    differentiable=False,
-)
-binary(
-    *both("bitwise_or"),
-    *both("__or__"),
-    infer=_bitwise,
-    scalar=lambda e, x, y: e.bitwise_or(x, y),
-    differentiable=False,
-)
-binary(
-    *both("bitwise_xor"),
-    *both("__xor__"),
-    infer=_bitwise,
-    scalar=lambda e, x, y: e.bitwise_xor(x, y),
-    differentiable=False,
-)
-binary(
-    "aten.bitwise_left_shift.Tensor",
-    "aten.bitwise_left_shift.Tensor_Scalar",
-    *both("__lshift__"),
-    infer=_shift,
-    scalar=lambda e, x, y: e.shift_left(x, y),
-    differentiable=False,
-)
-binary(
-    "aten.bitwise_right_shift.Tensor",
-    "aten.bitwise_right_shift.Tensor_Scalar",
-    *both("__rshift__"),
-    infer=_shift,
-    scalar=lambda e, x, y: e.shift_right(x, y),
-    differentiable=False,
-)
+for _name in ("and", "or", "xor"):
+    binary(*both(f"bitwise_{_name}"), *both(f"__{_name}__"), infer=_bitwise, differentiable=False,
+           scalar=lambda e, x, y, _name=_name: getattr(e, f"bitwise_{_name}")(x, y))
+for _name in ("left", "right"):
+    _full = f"aten.bitwise_{_name}_shift.Tensor"
+    binary(_full, f"{_full}_Scalar", *both(f"__{_name[0]}shift__"), infer=_shift, differentiable=False,
+           scalar=lambda e, x, y, _name=_name: getattr(e, f"shift_{_name}")(x, y))
 
 
 def _bitwise_not(env: SizeEnv, x: TensorSpec) -> TensorSpec:

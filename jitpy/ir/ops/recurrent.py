@@ -36,18 +36,6 @@ def _infer(
     return output, *(contiguous_spec(s.dtype, s.shape, s.device) for s in states)
 
 
-def _called(packet: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
-    def target(*args: Any) -> tuple[torch.Tensor, ...]:
-        return tuple(packet.input(*args))
-
-    return target
-
-
-for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-    define(f"ir.{_name}", target=_called(getattr(_aten, _name)), infer=_infer, is_random=False, is_recordable=True,
-           aliasing=lambda *args, **kwargs: "copy")
-
-
 def _infer_packed(env: SizeEnv, data: TensorSpec, batch_sizes: TensorSpec, hx: Any, params: Any, has_biases: bool,
                   num_layers: int, dropout: float, train: bool, bidirectional: bool) -> tuple[TensorSpec, ...]:
     states = hx if isinstance(hx, (tuple, list)) else (hx,)
@@ -56,17 +44,16 @@ def _infer_packed(env: SizeEnv, data: TensorSpec, batch_sizes: TensorSpec, hx: A
     return output, *(contiguous_spec(s.dtype, s.shape, s.device) for s in states)
 
 
-def _called_packed(packet: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
-    def target(*args: Any) -> tuple[torch.Tensor, ...]:
-        return tuple(packet.data(*args))
-
-    return target
+def _called(overload: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
+    return lambda *args: tuple(overload(*args))
 
 
-#: Of packed sequences; where gradients are needed, torch's autograd sees the call.
+# Of packed sequences, too; where gradients are needed, torch's autograd sees the call.
 for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
-    define(f"ir.{_name}_packed", target=_called_packed(getattr(_aten, _name)), infer=_infer_packed, is_random=False,
-           is_recordable=True, aliasing=lambda *args, **kwargs: "copy")
+    _packet = getattr(_aten, _name)
+    for _full, _overload, _rule in ((_name, _packet.input, _infer), (f"{_name}_packed", _packet.data, _infer_packed)):
+        define(f"ir.{_full}", target=_called(_overload), infer=_rule, is_random=False, is_recordable=True,
+               aliasing=lambda *args, **kwargs: "copy")
 
 
 def pad_packed(data: torch.Tensor, batch_sizes: torch.Tensor, batch: int, batch_first: bool, padding_value: float,

@@ -88,22 +88,29 @@ def _sum(
     return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, sum_dtype(x, dtype))
 
 
-def _sum_loop(combine: str) -> Callable[..., Reduction]:
+def _loop(combine: str, dtype_of: Callable[[TensorSpec, torch.dtype | None], torch.dtype]) -> Callable[..., Reduction]:
+    """The loop of an op, whose elements are taken in the dtype `dtype_of(x, the argument dtype)`."""
+
     def loop(x: TensorSpec, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Reduction:
-        accumulate = compute_dtype(sum_dtype(x, dtype))
-        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, accumulate)
+        if combine in ("any", "all") and _is_none(dim):
+            raise NotCovered("no axis to reduce")
+        is_flat = combine in ("argmax", "argmin") and dim is None
+        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, dtype_of(x, dtype), is_flat)
 
     return loop
 
 
-def _prod(
-    env: SizeEnv, x: TensorSpec, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> TensorSpec:
-    return _sum(env, x, dim, keepdim, dtype=dtype)
+def _accumulated(x: TensorSpec, dtype: torch.dtype | None) -> torch.dtype:
+    return compute_dtype(sum_dtype(x, dtype))
 
 
-define("aten.sum.default", "aten.sum.dim_IntList", kind="reduction", infer=_sum, reduction=_sum_loop("sum"))
-define("aten.prod.default", "aten.prod.dim_int", kind="reduction", infer=_prod, reduction=_sum_loop("prod"))
+def _own(x: TensorSpec, dtype: torch.dtype | None) -> torch.dtype:
+    return compute_dtype(x.dtype)
+
+
+for _name, _overload in (("sum", "dim_IntList"), ("prod", "dim_int")):
+    define(f"aten.{_name}.default", f"aten.{_name}.{_overload}", kind="reduction", infer=_sum,
+           reduction=_loop(_name, _accumulated))
 define("aten.nansum.default", kind="reduction", infer=_sum)
 
 
@@ -118,15 +125,9 @@ def _extreme(env: SizeEnv, x: TensorSpec, dim: Any = (), keepdim: bool = False) 
     return reduced(x, axes, keepdim, x.dtype)
 
 
-def _extreme_loop(combine: str) -> Callable[..., Reduction]:
-    def loop(x: TensorSpec, dim: Any = (), keepdim: bool = False) -> Reduction:
-        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, compute_dtype(x.dtype))
-
-    return loop
-
-
-define("aten.amax.default", "aten.max.default", kind="reduction", infer=_extreme, reduction=_extreme_loop("max"))
-define("aten.amin.default", "aten.min.default", kind="reduction", infer=_extreme, reduction=_extreme_loop("min"))
+for _name in ("max", "min"):
+    define(f"aten.a{_name}.default", f"aten.{_name}.default", kind="reduction", infer=_extreme,
+           reduction=_loop(_name, _own))
 
 
 def _argument(env: SizeEnv, x: TensorSpec, dim: int | None = None, keepdim: bool = False) -> TensorSpec:
@@ -137,19 +138,9 @@ def _argument(env: SizeEnv, x: TensorSpec, dim: int | None = None, keepdim: bool
     return reduced(x, axes, keepdim, torch.int64)
 
 
-def _argument_loop(combine: str) -> Callable[..., Reduction]:
-    def loop(x: TensorSpec, dim: int | None = None, keepdim: bool = False) -> Reduction:
-        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, compute_dtype(x.dtype), dim is None)
-
-    return loop
-
-
-define(
-    "aten.argmax.default", kind="reduction", infer=_argument, reduction=_argument_loop("argmax"), differentiable=False
-)
-define(
-    "aten.argmin.default", kind="reduction", infer=_argument, reduction=_argument_loop("argmin"), differentiable=False
-)
+for _name in ("argmax", "argmin"):
+    define(f"aten.{_name}.default", kind="reduction", infer=_argument, reduction=_loop(_name, _own),
+           differentiable=False)
 
 
 def _extreme_and_index(env: SizeEnv, x: TensorSpec, dim: int, keepdim: bool = False) -> tuple[TensorSpec, TensorSpec]:
@@ -204,15 +195,6 @@ def _is_none(dim: Any) -> bool:
     return dim is not None and type(dim) is not int and not len(dim)
 
 
-def _truth_loop(combine: str) -> Callable[..., Reduction]:
-    def loop(x: TensorSpec, dim: Any = None, keepdim: bool = False) -> Reduction:
-        if _is_none(dim):
-            raise NotCovered("no axis to reduce")
-        return Reduction(combine, reduced_axes(dim, len(x.shape)), keepdim, torch.bool)
-
-    return loop
-
-
 for _name in ("any", "all"):
     define(
         f"aten.{_name}.default",
@@ -220,7 +202,7 @@ for _name in ("any", "all"):
         f"aten.{_name}.dims",
         kind="reduction",
         infer=_truth,
-        reduction=_truth_loop(_name),
+        reduction=_loop(_name, lambda x, dtype: torch.bool),
         differentiable=False,
     )
 
@@ -309,24 +291,16 @@ def variance_of(b: Any, x: Any, axes: list[int], correction: Any, keepdim: bool)
     return b.call("aten.div.Tensor", total, divisor), mean
 
 
-def _variance_parts(
-    b: Any, x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False, root: bool = False
-) -> Any:
-    dtype = x.spec.dtype
-    variance, _ = variance_of(
-        b, cast(b, x, compute_dtype(dtype)), list(reduced_axes(dim, x.spec.ndim)), correction, keepdim
-    )
-    return cast(b, b.call("aten.sqrt.default", variance) if root else variance, dtype)
+def _deviation(root: bool, with_mean: bool) -> Callable[..., Any]:
+    """Of `var` and `var_mean`, or (`root`) of `std` and `std_mean`."""
 
+    def decompose(b: Any, x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Any:
+        dtype, axes = x.spec.dtype, list(reduced_axes(dim, x.spec.ndim))
+        found, mean = variance_of(b, cast(b, x, compute_dtype(dtype)), axes, correction, keepdim)
+        found = cast(b, b.call("aten.sqrt.default", found) if root else found, dtype)
+        return (found, cast(b, mean, dtype)) if with_mean else found
 
-def _variance_mean_parts(
-    b: Any, x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False, root: bool = False
-) -> Any:
-    dtype = x.spec.dtype
-    variance, mean = variance_of(
-        b, cast(b, x, compute_dtype(dtype)), list(reduced_axes(dim, x.spec.ndim)), correction, keepdim
-    )
-    return cast(b, b.call("aten.sqrt.default", variance) if root else variance, dtype), cast(b, mean, dtype)
+    return decompose
 
 
 def _twice(rule: Callable[..., TensorSpec]) -> Callable[..., tuple[TensorSpec, TensorSpec]]:
@@ -348,27 +322,12 @@ def _unbiased_dim(fn: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-for _name, _rule, _parts in (
-    ("var", _variance, _variance_parts),
-    ("var_mean", _twice(_variance), _variance_mean_parts),
-):
+for _name, _rule in (("var", _variance), ("var_mean", _twice(_variance))):
     for _full, _root in ((_name, False), (_name.replace("var", "std"), True)):
-
-        def _whole(
-            b: Any,
-            x: Any,
-            dim: Any = None,
-            *,
-            correction: Any = 1,
-            keepdim: bool = False,
-            _parts: Any = _parts,
-            _root: bool = _root,
-        ) -> Any:
-            return _parts(b, x, dim, correction=correction, keepdim=keepdim, root=_root)
-
-        define(f"aten.{_full}.correction", kind="reduction", infer=_rule, decompose=_whole)
-        define(f"aten.{_full}.default", kind="reduction", infer=_unbiased(_rule), decompose=_unbiased(_whole))
-        define(f"aten.{_full}.dim", kind="reduction", infer=_unbiased_dim(_rule), decompose=_unbiased_dim(_whole))
+        _parts = _deviation(_root, _name == "var_mean")
+        define(f"aten.{_full}.correction", kind="reduction", infer=_rule, decompose=_parts)
+        define(f"aten.{_full}.default", kind="reduction", infer=_unbiased(_rule), decompose=_unbiased(_parts))
+        define(f"aten.{_full}.dim", kind="reduction", infer=_unbiased_dim(_rule), decompose=_unbiased_dim(_parts))
 
 
 def _vector_norm(
@@ -453,34 +412,31 @@ def _needs_axis(x: Any, dim: int) -> int:
     return axis
 
 
-def _softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
+def _shifted(b: Any, x: Any, dim: int, dtype: torch.dtype | None) -> tuple[Any, Any, list[int]]:
+    """`x` less its maximum, and the exponentials, in the compute dtype; the axis."""
     axis = [_needs_axis(x, dim)]
     result = dtype or x.spec.dtype
     x = cast(b, cast(b, x, result), compute_dtype(result))
     shifted = b.call("aten.sub.Tensor", x, b.call("aten.amax.default", x, axis, True))
-    powers = b.call("aten.exp.default", shifted)
-    return cast(b, b.call("aten.div.Tensor", powers, b.call("aten.sum.dim_IntList", powers, axis, True)), result)
+    return shifted, b.call("aten.exp.default", shifted), axis
+
+
+def _softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
+    _, powers, axis = _shifted(b, x, dim, dtype)
+    total = b.call("aten.sum.dim_IntList", powers, axis, True)
+    return cast(b, b.call("aten.div.Tensor", powers, total), dtype or x.spec.dtype)
 
 
 def _log_softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
-    axis = [_needs_axis(x, dim)]
-    result = dtype or x.spec.dtype
-    x = cast(b, cast(b, x, result), compute_dtype(result))
-    shifted = b.call("aten.sub.Tensor", x, b.call("aten.amax.default", x, axis, True))
-    total = b.call("aten.sum.dim_IntList", b.call("aten.exp.default", shifted), axis, True)
-    return cast(b, b.call("aten.sub.Tensor", shifted, b.call("aten.log.default", total)), result)
+    shifted, powers, axis = _shifted(b, x, dim, dtype)
+    total = b.call("aten.log.default", b.call("aten.sum.dim_IntList", powers, axis, True))
+    return cast(b, b.call("aten.sub.Tensor", shifted, total), dtype or x.spec.dtype)
 
 
-define("aten.softmax.int", infer=_softmax, decompose=_softmax_parts)
-define("aten.log_softmax.int", infer=_softmax, decompose=_log_softmax_parts)
-define(
-    "aten._softmax.default", infer=_raw_softmax, decompose=lambda b, x, dim, half_to_float: _softmax_parts(b, x, dim)
-)
-define(
-    "aten._log_softmax.default",
-    infer=_raw_softmax,
-    decompose=lambda b, x, dim, half_to_float: _log_softmax_parts(b, x, dim),
-)
+for _name, _parts in (("softmax", _softmax_parts), ("log_softmax", _log_softmax_parts)):
+    define(f"aten.{_name}.int", infer=_softmax, decompose=_parts)
+    define(f"aten._{_name}.default", infer=_raw_softmax,
+           decompose=lambda b, x, dim, half_to_float, _parts=_parts: _parts(b, x, dim))
 
 
 def _safe_softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
@@ -526,10 +482,8 @@ def _scan(env: SizeEnv, x: TensorSpec, dim: int, *, dtype: torch.dtype | None = 
 
 
 def _scan_loop(combine: str) -> Callable[..., Reduction]:
-    def loop(x: TensorSpec, dim: int, *, dtype: torch.dtype | None = None) -> Reduction:
-        return Reduction(combine, (normalize_dim(dim, len(x.shape)),), True, compute_dtype(sum_dtype(x, dtype)))
-
-    return loop
+    loop = _loop(combine, _accumulated)
+    return lambda x, dim, *, dtype=None: loop(x, [normalize_dim(dim, len(x.shape))], True, dtype=dtype)
 
 
 define("aten.cumsum.default", infer=_scan, scan=_scan_loop("sum"))
