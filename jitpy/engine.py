@@ -37,6 +37,7 @@ from .frontend.codegen.resume import LoopExit, ResumePoint, resume_code, start_i
 from .frontend.guards.observations import Observations
 from .frontend.guards.source import LocalSource
 from .frontend.interpreter.frame import Frame
+from .frontend.interpreter.growing import tensors_grow
 from .frontend.interpreter.interpreter import SymbolicInterpreter
 from .frontend.interpreter.library_code import is_library
 from .frontend.interpreter.non_aliasing import guard_separate
@@ -434,6 +435,8 @@ class Engine:
             returned = interp.run(frame)
         except GraphBreak as error:
             cause = error
+        if context.dynamic == "auto" and tensors_grow(context):
+            raise TraceAgain
         context.breakable = False
         times["trace"] = time.perf_counter() - start
         record = None

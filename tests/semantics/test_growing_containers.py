@@ -366,3 +366,28 @@ def _run(fn, watched):
         values.append(fn(torch.arange(4.0) + i % 5))
         states.append(copy.deepcopy(vars(watched) if isinstance(watched, TracedGraphBuilder) else watched))
     return values, states
+
+
+@pytest.mark.parametrize("kept", ["attribute", "list", "dict"])
+def test_tensors_that_a_call_leaves_larger_are_compiled_once(kept):
+    jitpy.reset()
+
+    class Kept:
+        pass
+
+    holder = Kept()
+    items = {"attribute": vars(holder), "list": [None], "dict": {}}[kept]
+    key = 0 if kept == "list" else "tensor"
+    items[key] = torch.ones(2, 3)
+
+    def fn(x):
+        if kept == "attribute":
+            holder.tensor = torch.cat([holder.tensor, x])
+            return holder.tensor.sum(0)
+        items[key] = torch.cat([items[key], x])
+        return items[key].sum(0)
+
+    jitted = jitpy.jit(fn, backend="eager")
+    for count in range(1, 6):
+        assert torch.equal(jitted(torch.ones(2, 3)), torch.full((3,), 2.0 + 2 * count))
+    assert variants() == 1

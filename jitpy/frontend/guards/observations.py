@@ -59,6 +59,12 @@ class Observations:
         self.sizes[key] = shape
         return dynamic
 
+    def will_change(self, key: Any, shape: tuple[int, ...]) -> bool:
+        """Note the sizes of the next call's tensor; whether this call's has others that may be symbols and are not."""
+        seen = self.sizes.get(key, ())
+        known = set(self.dynamic_dims.get(key, ()))
+        return len(seen) == len(shape) and any(seen[i] > 1 for i in self.dims(key, shape) - known)
+
     def float_is_dynamic(self, key: Any, value: float, always: bool) -> bool:
         """Note a float's value; whether it has ever changed (or `always` is set)."""
         seen = self.floats.get(key)

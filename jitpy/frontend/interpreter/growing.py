@@ -20,7 +20,7 @@ from typing import Any
 
 from ...ir.algebra import sympy
 from ..guards.observations import MANY
-from ..guards.source import ConstSource, LocalSource, Source, index, slot
+from ..guards.source import ConstSource, LocalSource, Source, index, item, slot
 from ..values import (
     CONST_TYPES,
     DictValue,
@@ -29,6 +29,7 @@ from ..values import (
     Missing,
     PyValue,
     SetValue,
+    TensorValue,
     TraceContext,
     TupleValue,
     UnreadTuple,
@@ -135,6 +136,21 @@ class UnreadList:
         else:
             return False
         return True
+
+
+def tensors_grow(context: Any) -> bool:
+    """Whether a call leaves tensors of other sizes where it read some, as caches grow: these sizes become symbols."""
+    grow = False
+    for value in context.dirty:
+        if value.source is None or not isinstance(value, (DictValue, ListValue)):
+            continue
+        step, written = (item, value.log) if isinstance(value, DictValue) else (
+            index, enumerate(value.items) if value.unread is None else ())
+        for key, found in written:
+            if isinstance(found, TensorValue):
+                shape = tuple(map(context.sizes.hint, found.traced.spec.shape))
+                grow |= context.history.will_change(step(value.source, key).key(), shape)
+    return grow
 
 
 def len_of(real: Any) -> int:
