@@ -20,7 +20,7 @@ from typing import Any
 
 from ...ir.algebra import sympy
 from ..guards.observations import MANY
-from ..guards.source import ConstSource, LocalSource, Source, index, item, slot
+from ..guards.source import ConstSource, LocalSource, Source, index, slot
 from ..values import (
     CONST_TYPES,
     DictValue,
@@ -29,7 +29,6 @@ from ..values import (
     Missing,
     PyValue,
     SetValue,
-    TensorValue,
     TraceContext,
     TupleValue,
     UnreadTuple,
@@ -142,14 +141,10 @@ def tensors_grow(context: Any) -> bool:
     """Whether a call leaves tensors of other sizes where it read some, as caches grow: these sizes become symbols."""
     grow = False
     for value in context.dirty:
-        if value.source is None or not isinstance(value, (DictValue, ListValue)):
-            continue
-        step, written = (item, value.log) if isinstance(value, DictValue) else (
-            index, enumerate(value.items) if value.unread is None else ())
-        for key, found in written:
-            if isinstance(found, TensorValue):
-                shape = tuple(map(context.sizes.hint, found.traced.spec.shape))
-                grow |= context.history.will_change(step(value.source, key).key(), shape)
+        for source, found in value.written_parts() if value.source is not None else ():
+            if found.tensor is not None:
+                shape = tuple(map(context.sizes.hint, found.tensor.spec.shape))
+                grow |= context.history.will_change(source.key(), shape)
     return grow
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..breaks import GraphBreak, RestartAnalysis
 from ..guards.source import Source, StepSource
+from ..guards.source import item as item_of
 from .base import DELETED, Interpreter, Missing, Show, TraceContext, Value, unsupported
 from .constant import const
 from .hook_number import has_hook_numbers
@@ -44,6 +45,10 @@ class DictValue(ObjectValue):
 
     def length(self, interp: Interpreter) -> Value:
         return count_value(interp.context.dict_count(self))
+
+    def written_parts(self) -> Iterable[tuple[Source, Value]]:
+        assert self.source is not None
+        return [(item_of(self.source, key), found) for key, found in self.log if not isinstance(found, Missing)]
 
     def payload(self, interp: Interpreter) -> Any:
         return {k: v.payload(interp) for k, v in interp.context.plain_items(self)}

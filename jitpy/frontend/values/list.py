@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..guards.source import Source
+from ..guards.source import Source, index
 from .base import Interpreter, Show, Value
 from .constant import ConstValue
 from .instance import ModelledValue
@@ -50,6 +50,11 @@ class ListValue(SequenceValue):
     def children(self) -> Iterable[Any]:
         items = self.items if self.unread is None else self.unread.front + self.unread.back
         return *items, *super().children()
+
+    def written_parts(self) -> Iterable[tuple[Source, Value]]:
+        assert self.source is not None
+        return [(index(self.source, args[0]), args[1]) for method, args in self.log
+                if method == "__setitem__" and type(args[0]) is int]
 
     def made_of(self, items: list[Any]) -> ListValue:
         return ListValue(items)
