@@ -17,7 +17,7 @@ import torch
 from jitpy.ir import interrupts
 
 from ...runtime.tensor_facts import asks_classes
-from ..guards.guard_set import GuardSet, TorchStateGuard
+from ..guards.guard_set import Answers, GuardSet, TorchStateGuard
 from ..guards.source import constant
 from .default_devices import FunctionModes, function_modes
 from .traced import Uncapturable
@@ -278,7 +278,7 @@ def _is_autocast_enabled(builder: Any, args: Any, kwargs: Any) -> bool:
     if kind in _AUTOCAST_DEVICES or not isinstance(kind, str):
         return builder.state.autocast[_autocast_device(kind)].enabled
     enabled = torch.is_autocast_enabled(kind)
-    same = _Answers(functools.partial(torch.is_autocast_enabled, kind), enabled)
+    same = Answers(lambda _: torch.is_autocast_enabled(kind), enabled)
     builder.guards.add(constant(torch, "torch"), "python", same, f"autocast on {kind!r}")
     return enabled
 
@@ -413,17 +413,6 @@ _of_process(
 )
 
 
-class _Answers:
-    """Guard predicate: a question about the process has the same answer."""
-
-    def __init__(self, question: Callable[[], Any], answer: Any) -> None:
-        self.question = question
-        self.answer = answer
-
-    def __call__(self, module: Any) -> bool:
-        return bool(self.question() == self.answer)
-
-
 def _of_settings(*questions: Callable[[], Any]) -> None:
     """Questions about settings that no traced code changes: the functions that do break the graph."""
 
@@ -431,7 +420,7 @@ def _of_settings(*questions: Callable[[], Any]) -> None:
         if args or kwargs:
             raise Uncapturable("unsupported_call", f"{question.__name__} with arguments")
         answer = question()
-        builder.guards.add(constant(torch, "torch"), "python", _Answers(question, answer), question.__name__)
+        builder.guards.add(constant(torch, "torch"), "python", Answers(lambda _: question(), answer), question.__name__)
         return answer
 
     for question in questions:

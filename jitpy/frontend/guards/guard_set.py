@@ -147,15 +147,18 @@ class NotRegistered:
         return True
 
 
-class SameMembers:
-    """Guard predicate: a protocol still asks for the same members."""
+class Answers:
+    """Guard predicate: a question about the value has the same answer."""
 
-    def __init__(self, protocol: type, members: Callable[[type], Any]) -> None:
-        self.found = members(protocol)
-        self.members = members
+    def __init__(self, question: Callable[[Any], Any], answer: Any) -> None:
+        self.question = question
+        self.answer = answer
 
     def __call__(self, value: Any) -> bool:
-        return bool(self.members(value) == self.found)
+        return bool(self.question(value) == self.answer)
+
+    def __repr__(self) -> str:
+        return f"{getattr(self.question, '__name__', self.question)} gives {self.answer!r}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,20 @@ def recording(interp: Interpreter, what: str) -> Iterator[None]:
         raise GraphBreak(error.reason_id, f"{what}: {error.detail}") from None
 
 
+@contextlib.contextmanager
+def recording_whole(interp: Interpreter, what: str) -> Iterator[None]:
+    """As `recording`, for several operations: all of them, or none where one cannot be captured."""
+    builder = interp.builder
+    builder.loc = interp.loc()
+    mark = builder.checkpoint()
+    with recording(interp, what):
+        try:
+            yield
+        except (Uncapturable, GraphBreak):
+            builder.rollback(mark)
+            raise
+
+
 def record(interp: Interpreter, fn: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Put a torch call into the graph."""
     if interp.context.has_overloads:

@@ -62,7 +62,7 @@ from .real_objects import (
     method_of_program,
 )
 from .sequence import SequenceValue
-from .set import SET_OPERATORS, SetValue, ShownAs, compare_sets
+from .set import SET_OPERATORS, SetValue, compare_sets
 from .tensor import SETTERS, TensorValue, sets_attribute
 from .text import TextValue
 from .tree import tree_iter, tree_map, tree_pack, tree_unpack
@@ -80,7 +80,7 @@ __all__ = [
     "Interpreter", "IteratorValue", "Lazy", "ListIterator", "ListValue", "MethodValue", "Missing", "ModelledValue",
     "NONE", "NULL", "NUMBERS", "NUMPY_DTYPES", "NotConstant", "NullValue", "NumpyNumberValue", "ObjectValue",
     "PLAIN_TYPES", "PyValue", "RULES", "RangeValue", "ReverseIterator", "Rule", "SETTERS", "SET_OPERATORS", "SYMBOLS",
-    "SameNumber", "ScalarValue", "SequenceIterator", "SequenceValue", "SetValue", "Show", "ShownAs", "SliceValue",
+    "SameNumber", "ScalarValue", "SequenceIterator", "SequenceValue", "SetValue", "Show", "SliceValue",
     "SuperValue", "SymValue", "TORCH_DTYPES", "TRUE", "TensorValue", "TextValue", "TraceContext", "TracebackValue",
     "TupleValue", "UFUNCS_OF_OPERATORS", "UNARY", "UNBOUND", "UNKNOWN", "UnreadTuple", "Value", "WeakReferenceValue",
     "Wrap", "WrapperValue", "as_number", "attributes_of", "base_in_c", "base_of", "compare_numbers", "compare_objects",

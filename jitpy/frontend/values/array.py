@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -227,8 +227,7 @@ class ArrayIterator(IteratorValue):
         self.of = of
         self.index = 0
 
-    def children(self) -> Iterable[Any]:
-        return (self.of,)
+    parts = ("of",)
 
     def step(self, interp: Interpreter) -> Any:
         size = self.of.traced.spec.shape[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from ..breaks import GraphBreak
 from ..guards.source import Source
@@ -305,9 +305,12 @@ class Value:
 
     # trees (`values/tree.py`)
 
+    #: the attributes that hold its parts, for a kind that has a fixed number of them
+    parts: ClassVar[tuple[str, ...]] = ()
+
     def children(self) -> Iterable[Any]:
         """Its parts, as far as they were read: Values, and markers of parts that were not read or are not there."""
-        return ()
+        return [getattr(self, name) for name in self.parts]
 
     def progress(self) -> Any:
         """How far an iterator or generator has come, where its children do not tell."""

@@ -171,8 +171,7 @@ class DictViewValue(Value):
         self.of = of
         self.kind = kind
 
-    def children(self) -> Iterable[Any]:
-        return (self.of,)
+    parts = ("of",)
 
     def iterate(self, interp: Interpreter, backwards: bool = False) -> Value | None:
         return DictIterator(interp, self.of, self.kind, backwards)
@@ -233,8 +232,7 @@ class DictIterator(IteratorValue):
         self.finished = False
         self.cls = type((reversed if backwards else iter)(getattr(of.base(), kind)()))
 
-    def children(self) -> Iterable[Any]:
-        return (self.of,)
+    parts = ("of",)
 
     def step(self, interp: Interpreter) -> Value:
         if self.finished:

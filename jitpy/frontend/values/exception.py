@@ -124,8 +124,7 @@ class ExcInfoValue(Value):
         self.previous = previous
         self.current = current
 
-    def children(self) -> Iterable[Any]:
-        return self.previous, self.current
+    parts = ("previous", "current")
 
 
 @wraps(BaseException)

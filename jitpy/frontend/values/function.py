@@ -54,8 +54,7 @@ class CellValue(Value):
             self.store(interp.context, new)
         return name == "cell_contents"
 
-    def children(self) -> Iterable[Any]:
-        return (self.content,)
+    parts = ("content",)
 
     def place(self) -> Any:
         return "cell", None
@@ -268,8 +267,7 @@ class MethodValue(Value):
         self.func = func
         self.self = self_
 
-    def children(self) -> Iterable[Any]:
-        return self.func, self.self
+    parts = ("func", "self")
 
     def describe(self) -> str:
         return self.func.describe()
@@ -311,8 +309,7 @@ class BuiltinMethodValue(Value):
         self.descriptor = descriptor
         self.self = self_
 
-    def children(self) -> Iterable[Any]:
-        return (self.self,)
+    parts = ("self",)
 
     def describe(self) -> str:
         return getattr(self.descriptor, "__qualname__", repr(self.descriptor))
@@ -337,8 +334,7 @@ class SuperValue(Value):
         self.obj = obj
         self.mro_of = mro_of
 
-    def children(self) -> Iterable[Any]:
-        return (self.obj,)
+    parts = ("obj",)
 
     def find_attribute(self, interp: Interpreter, name: str) -> Any:
         mro = interp.context.mro(self.mro_of)

@@ -23,8 +23,7 @@ class ListIterator(IteratorValue):
         self.of = of
         self.index = 0
 
-    def children(self) -> Iterable[Any]:
-        return (self.of,)
+    parts = ("of",)
 
     def step(self, interp: Interpreter) -> Value:
         if self.index >= len(self.of.items):
@@ -48,8 +47,7 @@ class ReverseIterator(IteratorValue):
         self.index = len(of.items) - 1
         self.cls = cls
 
-    def children(self) -> Iterable[Any]:
-        return (self.of,)
+    parts = ("of",)
 
     def step(self, interp: Interpreter) -> Value:
         if not 0 <= self.index < len(self.of.items):

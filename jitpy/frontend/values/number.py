@@ -274,9 +274,6 @@ def _compare_computed(interp: Interpreter, symbol: str, a: Value, b: Value) -> V
         return const(known)
     return compare_numbers(interp, symbol, as_number(interp, a), as_number(interp, b))
 
-    def c_attribute(self, interp: Interpreter, name: str) -> Value:
-        return _part_of_number(self, name)
-
 
 def _part_of_number(value: Value, name: str) -> Value:
     """`real`, `imag`, `numerator` or `denominator` of an int or float."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ..guards.source import Source, attr
@@ -21,8 +21,7 @@ class BoundsValue(Value):
         self.source = source
         self.start, self.stop, self.step = start, stop, step
 
-    def children(self) -> Iterable[Any]:
-        return self.start, self.stop, self.step
+    parts = ("start", "stop", "step")
 
     def c_attribute(self, interp: Interpreter, name: str) -> Value:
         part: Value = getattr(self, name)

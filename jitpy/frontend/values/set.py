@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..breaks import GraphBreak
+from ..guards.guard_set import Answers
 from ..guards.source import Source
 from .base import Interpreter, Show, Value
 from .constant import CONST_TYPES, ConstValue, const
@@ -67,7 +68,7 @@ class SetValue(ObjectValue):
     def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
         if self.real is not None and not self.log and all(type(item) in CONST_TYPES for item in self.real):
             text = function(self.real)  # in an order that only the real set has
-            interp.context.guard(self.source, "python", ShownAs(function, text))
+            interp.context.guard(self.source, "python", Answers(function, text))
             return const(text)
         if self.source is not None or found not in (set.__repr__, frozenset.__repr__):
             return super().shown(interp, function, found, show)
@@ -148,14 +149,3 @@ def compare_sets(interp: Interpreter, symbol: str, a: Value, b: Value) -> Value 
     """A comparison of two sets, or views of dicts; None for others."""
     left, right = a.set_keys(interp), b.set_keys(interp)
     return None if left is None or right is None else const(COMPARE[symbol][0](set(left), set(right)))
-
-
-class ShownAs:
-    """Guard predicate: an object has this text."""
-
-    def __init__(self, function: Any, text: str) -> None:
-        self.function = function
-        self.text = text
-
-    def __call__(self, obj: Any) -> bool:
-        return self.function(obj) == self.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -107,8 +107,7 @@ class TensorValue(Value):
             self.attrs = interp.context.new_dict_of(self, self.real)
         return self.attrs
 
-    def children(self) -> Iterable[Any]:
-        return self.attrs, self.grad, self.data
+    parts = ("attrs", "grad", "data")
 
     def place(self) -> Any:
         return "tensor", None

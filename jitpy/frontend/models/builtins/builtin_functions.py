@@ -505,11 +505,6 @@ for _name_, (_function, _dunder) in UNARY.items():
 builtin(operator.abs)(builtin_abs)
 
 
-@builtin(operator.getitem)
-def operator_getitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return interp.getitem(args[0], args[1])
-
-
 @builtin(operator.setitem)
 def operator_setitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     interp.finish_sync(interp.setitem(*args))
@@ -522,29 +517,12 @@ def operator_delitem(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return NONE
 
 
-@builtin(operator.contains)
-def operator_contains(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return interp.contains(args[0], args[1])
-
-
-@builtin(operator.not_)
-def operator_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(not interp.truth(args[0]))
-
-
-@builtin(operator.truth)
-def operator_truth(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(interp.truth(args[0]))
-
-
-@builtin(operator.is_)
-def operator_is(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(interp.same_object(args[0], args[1]))
-
-
-@builtin(operator.is_not)
-def operator_is_not(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    return const(not interp.same_object(args[0], args[1]))
+builtin(operator.getitem)(lambda interp, args, kwargs: interp.getitem(args[0], args[1]))
+builtin(operator.contains)(lambda interp, args, kwargs: interp.contains(args[0], args[1]))
+builtin(operator.not_)(lambda interp, args, kwargs: const(not interp.truth(args[0])))
+builtin(operator.truth)(lambda interp, args, kwargs: const(interp.truth(args[0])))
+builtin(operator.is_)(lambda interp, args, kwargs: const(interp.same_object(args[0], args[1])))
+builtin(operator.is_not)(lambda interp, args, kwargs: const(not interp.same_object(args[0], args[1])))
 
 
 @builtin(operator.index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 from ...breaks import GraphBreak
 from ...capture.front_calls import FrontCall, make, new_source, number_input
+from ...guards.guard_set import Answers
 from ...guards.source import constant
 from ...interpreter.callees import Args, Kwargs, builtin
 from ...values import Interpreter, PyValue, Value, const
@@ -70,19 +72,6 @@ def _of_any_call(function: Callable[..., Any], name: str) -> None:
 _of_any_call(uuid.uuid4, "uuid.uuid4")
 
 
-class Answers:
-    """Guard predicate: a function without arguments still says so."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def __call__(self, function: Callable[[], Any]) -> bool:
-        return bool(function() == self.answer)
-
-    def __repr__(self) -> str:
-        return f"returns {self.answer!r}"
-
-
 def _fact(function: Callable[[], Any], name: str) -> None:
     """A value that stays for the life of a process, or nearly."""
 
@@ -90,7 +79,7 @@ def _fact(function: Callable[[], Any], name: str) -> None:
         if args or kwargs:
             raise GraphBreak("unsupported_call", f"{name} with arguments")
         answer = function()
-        interp.context.guard(constant(function, name), "python", Answers(answer))
+        interp.context.guard(constant(function, name), "python", Answers(operator.call, answer))
         return const(answer)
 
     builtin(function)(handler)

@@ -10,12 +10,14 @@ import logging
 import sys
 import types
 import weakref
+from operator import methodcaller
 from typing import Any
 
 import torch
 
 from ...breaks import GraphBreak, RestartAnalysis
 from ...bytecode.resume_codes import origin_code
+from ...guards.guard_set import Answers
 from ...guards.source import attr, constant, item
 from ...interpreter.callees import Args, Kwargs, builtin, looks_at_callers
 from ...interpreter.frame import Frame
@@ -160,17 +162,6 @@ def note(interp: Interpreter, function: Any, args: Args) -> None:
 # -- logging --------------------------------------------------------------------------------------------------
 
 
-class _EnabledFor:
-    """Guard predicate: whether a logger drops messages of this level."""
-
-    def __init__(self, level: int, answer: bool) -> None:
-        self.level = level
-        self.answer = answer
-
-    def __call__(self, logger: Any) -> bool:
-        return logger.isEnabledFor(self.level) is self.answer
-
-
 def _is_from_outside(logger: Any) -> bool:
     """Whether it is an object from outside whose attributes the program has not written."""
     return logger.is_instance and logger.real is not None and logger.source is not None and \
@@ -182,7 +173,7 @@ def _is_enabled(interp: Interpreter, logger: Any, level: int) -> bool | None:
     if not _is_from_outside(logger):
         return None
     answer = bool(logger.real.isEnabledFor(level))
-    interp.context.guard(logger.source, "python", _EnabledFor(level, answer))
+    interp.context.guard(logger.source, "python", Answers(methodcaller("isEnabledFor", level), answer))
     return answer
 
 
@@ -291,23 +282,13 @@ def is_enabled_for(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     raise GraphBreak("skipped", "logging.Logger.isEnabledFor")
 
 
-class _LevelIs:
-    """Guard predicate: the level that counts for a logger."""
-
-    def __init__(self, level: int) -> None:
-        self.level = level
-
-    def __call__(self, logger: Any) -> bool:
-        return bool(logger.getEffectiveLevel() == self.level)
-
-
 @builtin(logging.Logger.getEffectiveLevel)
 def get_effective_level(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     logger: Any = args[0] if args else NONE
     if not _is_from_outside(logger) or type(logger.real) not in _LOGGERS:
         raise GraphBreak("skipped", "logging.Logger.getEffectiveLevel")
     level = logger.real.getEffectiveLevel()
-    interp.context.guard(logger.source, "python", _LevelIs(level))
+    interp.context.guard(logger.source, "python", Answers(methodcaller("getEffectiveLevel"), level))
     return const(level)
 
 

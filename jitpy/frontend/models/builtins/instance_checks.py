@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...breaks import GraphBreak
-from ...guards.guard_set import MISSING, SameMembers
+from ...guards.guard_set import MISSING, Answers
 from ...guards.source import constant
 from ...interpreter.attributes import is_data_descriptor
 from ...interpreter.callees import Args, Kwargs, builtin
@@ -198,9 +198,9 @@ def _fits_protocol(interp: Interpreter, value: Value, cls: type) -> bool:
     other = _other_class(interp, value)
     if other is not None and _belongs(interp, other, cls):
         return True
-    members = SameMembers(cls, _members)
-    context.guard(constant(cls, cls.__qualname__), "python", members)
-    return all(_has_member(interp, value, name, is_method) for name, is_method in members.found.items())
+    members = _members(cls)
+    context.guard(constant(cls, cls.__qualname__), "python", Answers(_members, members))
+    return all(_has_member(interp, value, name, is_method) for name, is_method in members.items())
 
 
 def _members(cls: Any) -> dict[str, bool]:

@@ -28,8 +28,7 @@ class ZipIterator(IteratorValue):
         self.source = None
         self.iterators = iterators
 
-    def children(self) -> Iterable[Any]:
-        return self.iterators
+    parts = ("iterators",)
 
     def step(self, interp: Any) -> Value:
         if not self.iterators:
@@ -48,8 +47,7 @@ class EnumerateIterator(IteratorValue):
         self.iterator = iterator
         self.count = count
 
-    def children(self) -> Iterable[Any]:
-        return self.iterator, self.count
+    parts = ("iterator", "count")
 
     def step(self, interp: Any) -> Value:
         value = next_sync(interp, self.iterator)
@@ -87,8 +85,7 @@ class FilterIterator(IteratorValue):
         self.function = function
         self.iterator = iterator
 
-    def children(self) -> Iterable[Any]:
-        return self.function, self.iterator
+    parts = ("function", "iterator")
 
     def step(self, interp: Any) -> Value:
         while True:
@@ -107,8 +104,7 @@ class RestIterator(IteratorValue):
         self.source = None
         self.of = of
 
-    def children(self) -> Iterable[Any]:
-        return (self.of,)
+    parts = ("of",)
 
     def step(self, interp: Any) -> Value:
         return next_sync(interp, self.of)

@@ -18,6 +18,7 @@ import typing
 from typing import Any
 
 from ...breaks import GraphBreak
+from ...guards.guard_set import Answers
 from ...guards.source import constant
 from ...interpreter.callees import Args, Kwargs, builtin, code_model
 from ...interpreter.wrapped_functions import closed_over
@@ -45,6 +46,11 @@ for _function in (builtins.__build_class__, type.__new__, types.new_class, colle
 _GENERIC = functools.singledispatch(lambda x: x)
 
 
+def _cache_token(module: Any) -> Any:
+    """Another one once an abstract class has got a new virtual subclass."""
+    return module.get_cache_token()
+
+
 @code_model(_GENERIC.dispatch)
 def _dispatch(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Any:
     """`generic.dispatch(cls)`: found in the registry, which is guarded; the cache beside it is nobody's business."""
@@ -55,22 +61,12 @@ def _dispatch(interp: Interpreter, fn: FunctionValue, args: Args, kwargs: Kwargs
     cls = interp.context.pin(args[0])
     interp.context.dict_complete(registry)
     if any(isinstance(key, abc.ABCMeta) for key in registry.real_dict):
-        interp.context.guard(constant(abc, "abc"), "python", _SameAbstractClasses())
+        interp.context.guard(constant(abc, "abc"), "python", Answers(_cache_token, abc.get_cache_token()))
     try:
         found = registry.real_dict.get(cls) or functools._find_impl(cls, registry.real_dict)  # type: ignore[attr-defined]
     except RuntimeError as error:  # two abstract classes fit
         raise interp.raise_real(error) from None
     return next(v for key, v in interp.context.dict_items(registry) if registry.real_dict[key] is found)
-
-
-class _SameAbstractClasses:
-    """Guard predicate: no abstract class has got a new virtual subclass."""
-
-    def __init__(self) -> None:
-        self.token = abc.get_cache_token()
-
-    def __call__(self, module: Any) -> bool:
-        return abc.get_cache_token() == self.token
 
 
 # -- reprs that notice when they meet themselves --------------------------------------------------------------

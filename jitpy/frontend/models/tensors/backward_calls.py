@@ -8,9 +8,8 @@ Python.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +25,7 @@ from ...capture.inputs import is_leaf
 from ...capture.layouts import copy_into, dense_order, same_layout
 from ...capture.traced import GraphBuilder, GraphInput, TracedTensor, Uncapturable
 from ...interpreter.callees import builtin
+from ...interpreter.calls import recording_whole
 from ...polyfills.autograd import batched_gradients
 from ...values import TensorValue, TupleValue, Value, const
 from ..builtins.iteration import iterate
@@ -80,7 +80,7 @@ def _backward(interp: Interpreter, tensors: Value, grad_tensors: Value, retain_g
     if grad_variables.literal is not None:
         raise GraphBreak("unsupported_call", "backward(grad_variables=...)")
     only = None if inputs.literal is None else _tensors(interp, inputs)
-    with _recorded(interp, "backward"), _grad_mode_on(interp, create):
+    with recording_whole(interp, "backward"), _grad_mode_on(interp, create):
         _run_backward(interp, outputs, cotangents, retain, create, only)
     return const(None)
 
@@ -103,7 +103,7 @@ def _grad(interp: Interpreter, outputs: Value, inputs: Value, grad_outputs: Valu
     unused_allowed = _flag(allow_unused, zeros)
     if zeros and not unused_allowed:
         raise GraphBreak("exception", "allow_unused=False with materialize_grads=True")
-    with _recorded(interp, "torch.autograd.grad"):
+    with recording_whole(interp, "torch.autograd.grad"):
         with _grad_mode_on(interp, create):
             found = _run_grad(interp.builder, made, cotangents, [v.traced for v in wanted], retain, create,
                               unused_allowed,
@@ -154,20 +154,6 @@ def _checked(interp: Interpreter, outputs: Value, grads: Value) -> tuple[list[Tr
 def _is_watched() -> bool:
     """Whether a mode is on in which others see what the backward pass does."""
     return torch.is_anomaly_enabled() or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
-
-
-@contextlib.contextmanager
-def _recorded(interp: Interpreter, what: str) -> Iterator[None]:
-    """All of a backward pass, or nothing where it cannot be captured."""
-    builder = interp.builder
-    builder.loc = interp.loc()
-    mark = builder.checkpoint()
-    with interp.recording(what):
-        try:
-            yield
-        except (Uncapturable, GraphBreak):
-            builder.rollback(mark)
-            raise
 
 
 def _grad_mode_on(interp: Interpreter, create_graph: bool) -> Any:

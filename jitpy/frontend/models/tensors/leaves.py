@@ -16,6 +16,7 @@ from ...breaks import GraphBreak
 from ...capture.inputs import is_leaf
 from ...capture.traced import Uncapturable
 from ...interpreter.callees import builtin
+from ...interpreter.calls import recording_whole
 from ...values import NULL, TensorValue, Value, const
 from ...values.tensor import sets_attribute
 
@@ -39,14 +40,8 @@ def _make_subclass(interp: Interpreter, args: list[Value], kwargs: dict[str, Val
         raise GraphBreak("unsupported_call", "Tensor._make_subclass() of a class other than torch.nn.Parameter")
     if flag.value and not is_differentiable(data.traced.dtype):
         raise GraphBreak("exception", "a parameter of integers that requires grad")
-    builder.loc = interp.loc()
-    mark = builder.checkpoint()
-    with interp.recording("torch.nn.Parameter()"):
-        try:
-            return interp.from_payload(builder.parameters.make(data.traced, flag.value), torch.nn.Parameter)
-        except Uncapturable:
-            builder.rollback(mark)
-            raise
+    with recording_whole(interp, "torch.nn.Parameter()"):
+        return interp.from_payload(builder.parameters.make(data.traced, flag.value), torch.nn.Parameter)
 
 
 @builtin(torch.Tensor.requires_grad_)

@@ -19,9 +19,10 @@ from ...breaks import GraphBreak, RestartAnalysis
 from ...capture.traced import Storage, TracedTensor
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import builtin
+from ...interpreter.calls import recording_whole
 from ...values import ConstValue, Interpreter, TensorValue, TupleValue, Value
 from .higher_order import Body
-from .transforms import Run, Slot, TransformValue, constant, recorded, refusal, trace, tree_of, value_of
+from .transforms import Run, Slot, TransformValue, constant, refusal, trace, tree_of, value_of
 
 
 @dataclass
@@ -92,7 +93,7 @@ def _make(interp: Interpreter, transform: Any, func: Value, options: dict[str, A
     if not leaves or not all(isinstance(leaf, Slot) for leaf in leaves):
         raise refusal("a derivative with respect to what is no tensor")
     fn = TransformValue(transform, func, options)
-    with recorded(interp, f"torch.func.{transform.__name__}"):
+    with recording_whole(interp, f"torch.func.{transform.__name__}"):
         body = trace(interp, fn, tree, tensors, [None] * len(tensors), set(range(len(tensors))))
         if any(node.op.is_random for node in body.graph.nodes):
             raise refusal("a function that draws random numbers, whose derivative is called later")
@@ -133,7 +134,7 @@ def _call(interp: Interpreter, fn: DerivativeValue, args: list[Value], kwargs: d
         return torch.func.jvp(function, filled[0], filled[1])[1]
 
     try:
-        with recorded(interp, made.name):
+        with recording_whole(interp, made.name):
             run = Run(call, tree, made.body, interp.builder, made.transform.__name__)
             return run.record(interp, [*made.tensors, *(value.traced for value in directions[count:])])
     except GraphBreak as cause:

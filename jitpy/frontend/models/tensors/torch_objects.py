@@ -16,7 +16,7 @@ from ...capture.traced import Uncapturable
 from ...guards.guard_set import MISSING
 from ...guards.source import Source, attr
 from ...interpreter.callees import builtin, calls_of
-from ...interpreter.calls import SizePayload
+from ...interpreter.calls import SizePayload, recording_whole
 from ...interpreter.tensor_subclasses import asks_class, call_function
 from ...values import (
     UNKNOWN,
@@ -228,14 +228,8 @@ def _copied_parameter(interp: Interpreter, value: TensorValue) -> Value:
     """As `Parameter.__deepcopy__`: the data, in memory of its own whoever shares it, and the flag."""
 
     builder = interp.builder
-    builder.loc = interp.loc()
-    mark = builder.checkpoint()
-    with interp.recording("copy.deepcopy()"):
-        try:
-            flag = builder.attribute(value.traced, "requires_grad")
-            data = builder.record(torch.ops.aten.detach.default, (value.traced,), {})
-            made = builder.parameters.make(builder.record(torch.ops.aten.clone.default, (data,), {}), flag)
-        except Uncapturable:
-            builder.rollback(mark)
-            raise
+    with recording_whole(interp, "copy.deepcopy()"):
+        flag = builder.attribute(value.traced, "requires_grad")
+        data = builder.record(torch.ops.aten.detach.default, (value.traced,), {})
+        made = builder.parameters.make(builder.record(torch.ops.aten.clone.default, (data,), {}), flag)
     return interp.from_payload(made, torch.nn.Parameter)

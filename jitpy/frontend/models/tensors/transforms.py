@@ -8,10 +8,9 @@ function with a side effect, breaks the graph: eager runs the call, and says wha
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +29,7 @@ from ...capture.fake_tensors import torch_number
 from ...capture.traced import Storage, TracedTensor, Uncapturable
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import builtin, code_model
+from ...interpreter.calls import recording_whole
 from ...values import (
     FunctionValue,
     Interpreter,
@@ -69,8 +69,7 @@ class TransformValue(Value):
         self.func = func
         self.options = options
 
-    def children(self) -> Iterable[Any]:
-        return (self.func,)
+    parts = ("func",)
 
     def describe(self) -> str:
         return f"torch.func.{self.transform.__name__}({self.func.describe()})"
@@ -248,22 +247,10 @@ def _record(interp: Interpreter, fn: TransformValue, call: Callable[..., Any], t
             axes: list[int | None], differentiated: set[int]) -> Value:
     """Trace the function on placeholders for the first tensors (one for each of `axes`), and record the real call."""
     name = fn.transform.__name__
-    with recorded(interp, f"torch.func.{name}"):
+    with recording_whole(interp, f"torch.func.{name}"):
         body = trace(interp, fn, tree, tensors, axes, differentiated)
         run = Run(call, tree, body, interp.builder, getattr(fn.func, "name", name))
         return run.record(interp, [tensor.traced for tensor in tensors])
-
-
-@contextlib.contextmanager
-def recorded(interp: Interpreter, what: str) -> Iterator[None]:
-    """All of a transform, or nothing where it cannot be captured."""
-    mark = interp.builder.checkpoint()
-    with interp.recording(what):
-        try:
-            yield
-        except (Uncapturable, GraphBreak):
-            interp.builder.rollback(mark)
-            raise
 
 
 def trace(interp: Interpreter, fn: TransformValue, tree: Any, tensors: list[TensorValue], axes: list[int | None],
@@ -444,7 +431,7 @@ def refusal(detail: str) -> GraphBreak:
     return GraphBreak("transform", detail)
 
 
-__all__ = ["Run", "Slot", "apply", "constant", "recorded", "refusal", "trace", "tree_of", "value_of"]
+__all__ = ["Run", "Slot", "apply", "constant", "refusal", "trace", "tree_of", "value_of"]
 
 
 @builtin(*(getattr(torch._C._VariableFunctions, name) for name in ("_make_dual", "_unpack_dual")))
