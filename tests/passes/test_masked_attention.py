@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import jitpy
+from jitpy import config
 
 BATCH, LENGTH, KEYS, WIDTH = 2, 20, 24, 8
 
@@ -121,3 +122,18 @@ def test_the_causal_mask_is_torchs_own_kernel() -> None:
     with torch.no_grad():
         torch.testing.assert_close(jitpy.jit(fn)(*given), fn(*given))
         assert not is_flexible(fn, *given)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_heads_whose_width_changes(on_gpu: bool) -> None:
+    """One token in front of a cache all of whose sizes are symbols."""
+    def fn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q * 2, k, v)
+
+    with config.patch(triton_on_cpu=on_gpu), torch.no_grad():
+        jitpy.reset()
+        compiled = jitpy.jit(fn, fullgraph=True, dynamic=True)
+        for width in (16, 24):
+            given = [torch.randn(3, 4, length, width) for length in (1, 9, 9)]
+            torch.testing.assert_close(compiled(*given), fn(*given))
+    jitpy.reset()

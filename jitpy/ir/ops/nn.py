@@ -558,10 +558,11 @@ def _attention_parts(
     enable_gqa: bool = False,
 ) -> Any:
     """Matmul, softmax, matmul. For dropout, causal masks and grouped heads there is no decomposition."""
-    if dropout_p or is_causal or enable_gqa or mask is not None and mask.spec.dtype is torch.bool:
+    dtype, width = q.spec.dtype, q.spec.shape[-1]
+    if dropout_p or is_causal or enable_gqa or mask is not None and mask.spec.dtype is torch.bool or \
+            scale is None and type(width) is not int:
         raise NotCovered("attention")
-    dtype = q.spec.dtype
-    factor = scale if scale is not None else 1 / math.sqrt(q.spec.shape[-1])
+    factor = scale if scale is not None else 1 / math.sqrt(width)
     if dtype in (torch.float16, torch.bfloat16):  # in 32 bits, as torch's formula: large scores need them
         q, k, v = (cast(b, x, torch.float32) for x in (q, k, v))
     scores = b.call("aten.matmul.default", q, b.call("aten.transpose.int", k, -2, -1))
