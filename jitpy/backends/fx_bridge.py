@@ -49,7 +49,7 @@ def adapt(fn: Callable[..., Callable[..., Any]], name: str | None = None) -> Gra
             return eager.compile_graph(graph, options)  # its sizes, and the checks of them, need a plan
         if graph.symbol_bindings() or any(isinstance(node.spec, ScalarSpec) for node in graph.inputs):
             return _Variants(graph, backend, options)
-        return _Falling(graph, backend.constant_sizes(graph), options)
+        return _Falling(graph, backend, backend.constant_sizes(graph), options)
 
     compile_graph.__name__ = chosen
     return compile_graph
@@ -60,7 +60,7 @@ def guarded(fn: GraphBackend, name: str) -> GraphBackend:
     backend = _Backend(fn, name)
 
     def compile_graph(graph: Graph, options: dict[str, Any]) -> Compiled:
-        return _Falling(graph, backend.compile((graph, options), len(graph.outputs)), options)
+        return _Falling(graph, backend, backend.compile((graph, options), len(graph.outputs)), options)
 
     return compile_graph
 
@@ -71,7 +71,15 @@ class _Backend:
     def __init__(self, fn: Callable[..., Callable[..., Any]], name: str) -> None:
         self.fn = fn
         self.name = name
-        self.has_warned = False
+        #: of what it was said already that the backend does it
+        self.warned: set[str] = set()
+
+    def warn_once(self, what: str, text: str) -> None:
+        if what not in self.warned:
+            self.warned.add(what)
+            warn(text)
+        else:
+            logs.log("backends", text)
 
     def constant_sizes(self, graph: Graph) -> Compiled:
         """A graph whose inputs are tensors of constant sizes. Where the backend refuses tensors of zeros, numbers that
@@ -114,21 +122,14 @@ class _Backend:
 
         def run(*inputs: Any) -> tuple[Any, ...]:
             result = call_backend(compiled, inputs)
-            kind = type(result)
-            if kind is not tuple:
-                if isinstance(result, (tuple, list)):
-                    result = tuple(result)
-                elif n_outputs == 1:
-                    result = (result,)
-                elif n_outputs == 0 and result is None:
-                    result = ()
-                else:
-                    raise BackendError(name, f"compiled a graph of {n_outputs} results to a function that returns "
-                                             f"{kind.__name__}")
-            if len(result) != n_outputs:
-                raise BackendError(name, f"compiled a graph of {n_outputs} results to a function that returns "
-                                         f"{len(result)}")
-            return result
+            if n_outputs == 1 and isinstance(result, torch.Tensor):
+                result = (result,)
+            elif n_outputs == 0 and result is None:
+                result = ()
+            found = len(result) if isinstance(result, (tuple, list)) else type(result).__name__
+            if found != n_outputs:
+                raise BackendError(name, f"compiled a graph of {n_outputs} results to a function that returns {found}")
+            return result if type(result) is tuple else tuple(result)
 
         return run
 
@@ -148,11 +149,17 @@ def call_backend(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         torch._C._set_grad_enabled(grad)
 
 
+def warn(text: str) -> None:
+    logs.log("backends", text)
+    warnings.warn(f"jitpy: {text}", stacklevel=5)
+
+
 class _Falling:
     """A backend's callable; torch's own kernels once its results turn out to be wrong."""
 
-    def __init__(self, graph: Graph, run: Compiled, options: dict[str, Any]) -> None:
+    def __init__(self, graph: Graph, backend: _Backend, run: Compiled, options: dict[str, Any]) -> None:
         self.graph = graph
+        self.backend = backend
         self.run = run
         #: whether a wrong number of results is an error: the graph has changed something, or nothing else may run it
         self.raises = bool(options.get("fullgraph") or graph.mutations or any(
@@ -164,14 +171,10 @@ class _Falling:
         except BackendError as error:
             if self.raises:
                 raise
-            warn(f"{error}; {self.graph.name} runs with eager kernels")
+            self.backend.warn_once("results", f"{error}; {self.graph.name} runs with eager kernels, and so do later "
+                                              "graphs for which its results are wrong")
             self.run = eager.compile_graph(self.graph, {})
             return self.run(*inputs)
-
-
-def warn(text: str) -> None:
-    logs.log("backends", text)
-    warnings.warn(f"jitpy: {text}", stacklevel=4)
 
 
 class _Variant:
@@ -189,8 +192,7 @@ class _Variants(_Falling):
     by op."""
 
     def __init__(self, graph: Graph, backend: _Backend, options: dict[str, Any]) -> None:
-        super().__init__(graph, self._choose, options)
-        self.backend = backend
+        super().__init__(graph, backend, self._choose, options)
         #: whether the backend gets symbolic examples
         self.symbolic = options.get("dynamic") != "never"
         self.limit: int = config.recompile_limit
@@ -255,12 +257,10 @@ class _Variants(_Falling):
         return _Variant(examples.check(), call)
 
     def _warn_of_static_graphs(self, refused: Exception) -> None:
-        if not self.backend.has_warned:
-            self.backend.has_warned = True
-            refused = refused.__cause__ if isinstance(refused.__cause__, Exception) else refused
-            warn(f"the backend {self.backend.name!r} refuses graphs with symbolic sizes or numbers "
-                 f"({type(refused).__name__}: {refused}): it gets one for each combination of them, up to "
-                 "jitpy.config.recompile_limit")
+        refused = refused.__cause__ if isinstance(refused.__cause__, Exception) else refused
+        self.backend.warn_once("symbols", f"the backend {self.backend.name!r} refuses graphs with symbolic sizes or "
+                               f"numbers ({type(refused).__name__}: {refused}): it gets one for each combination of "
+                               "them, up to jitpy.config.recompile_limit")
 
     def _run_eagerly(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.eager is None:

@@ -22,14 +22,14 @@ _AROUND, _GAP = 2, 6
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --bad: #d33; --good: #2a7 }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+body { font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
+body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem } h3 { font-size: 1rem }
 pre, code, .source { font: 13px/1.5 ui-monospace, monospace }
-pre { white-space: pre-wrap; overflow-wrap: anywhere }
-pre { background: var(--soft); padding: .6rem .8rem; border-radius: 6px }
+pre { white-space: pre-wrap; background: var(--soft); padding: .6rem .8rem; border-radius: 6px }
 table { border-collapse: collapse } td, th { padding: .15rem .7rem .15rem 0; text-align: left; vertical-align: top }
-th { font-weight: 600; border-bottom: 1px solid var(--line) } td.n, th.n { text-align: right }
-.source, .kernels { width: 100% } .source td, .kernels td { overflow-wrap: anywhere }
+th { font-weight: 600; border-bottom: 1px solid var(--line) } td.n, th.n { text-align: right; white-space: nowrap }
+.source, .kernels { width: 100% }
 .source { table-layout: fixed } .source td { padding: 0 .8rem 0 0 }
 .source col.number { width: 4rem } .source col.graphs { width: 3rem } .source col:last-child { width: 0 }
 .source col.why { width: 25% }

@@ -551,6 +551,27 @@ def test_a_backend_that_fails_says_so_once_for_all_graphs() -> None:
     assert len(caught) == 1
 
 
+def test_a_backend_whose_results_are_wrong_says_so_once_for_all_graphs() -> None:
+    jitted = jitpy.jit(branching, backend=lambda module, examples: lambda *inputs: ())
+    with pytest.warns(UserWarning, match="that returns 0") as caught:
+        same(jitted(torch.ones(3)), branching(torch.ones(3)))
+        same(jitted(-torch.ones(3) * 3), branching(-torch.ones(3) * 3))
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("value", [None, 7, "text"])
+def test_one_result_that_is_no_tensor(value: Any) -> None:
+    def backend(module: torch.fx.GraphModule, examples: list[Any]) -> Any:
+        return lambda *inputs: value
+
+    text = f"a graph of 1 results to a function that returns {type(value).__name__}"
+    with pytest.warns(UserWarning, match=text) as caught:
+        same(jitpy.jit(lambda x: x + 1, backend=backend)(torch.ones(3)), torch.ones(3) + 1)
+    assert len(caught) == 1
+    with pytest.raises(BackendError, match=text):
+        jitpy.jit(lambda x: x + 1, backend=backend, fullgraph=True)(torch.ones(3))
+
+
 def test_wrong_results_of_a_graph_that_writes_are_an_error() -> None:
     """It cannot run a second time."""
     def fn(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
