@@ -146,3 +146,40 @@ def test_machine_code(clusters: None) -> None:
     assert binary.assembly.count("ld.global.v4.b32") + binary.assembly.count("ld.global.v2.b64") == 8
     with pytest.raises(KernelCompileError, match="needs clusters"):
         compile_kernels(kernels, Target("cuda", 80))
+
+
+def gated(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
+    return F.silu(F.linear(x, w)) * F.linear(x, v) + 1
+
+
+def converted(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+    return F.linear(x, w.to(BF16)) * scale
+
+
+def bytes_of(*shape: int) -> Tensor:
+    return torch.randint(-128, 128, shape, dtype=torch.int8)
+
+
+#: Products with few rows, by programs that share the inner axis: the programs of one cluster.
+PRODUCTS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
+    "linear": (lambda x, w: F.linear(x, w), (randn(16, 2048, dtype=BF16), randn(40, 2048, dtype=BF16)), 2),
+    "gated": (gated, (randn(5, 4096, dtype=BF16), *(randn(48, 4096, dtype=BF16) for _ in range(2))), 4),
+    "many rows": (lambda x, w: x @ w, (randn(48, 2048, dtype=BF16), randn(2048, 64, dtype=BF16)), 4),
+    "converted": (converted, (randn(16, 4096, dtype=BF16), bytes_of(64, 4096), randn(64, dtype=BF16)), 4),
+    "uneven": (lambda x, w: F.linear(x, w), (randn(16, 2040, dtype=BF16), randn(40, 2040, dtype=BF16)), 1),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_whose_inner_axis_is_shared(clusters: None, name: str) -> None:
+    fn, inputs, cluster = PRODUCTS[name]
+    plan = plan_graph(trace(fn, inputs), products="all")
+    assert sizes(plan) == [cluster]
+    with config.patch(triton_on_cpu=True):
+        (found,) = PythonExecutable(plan)(*inputs)
+    expected = fn(*inputs)
+    error = (found.double() - expected.double()).norm() / expected.double().norm()
+    assert error < 6e-3 and found.dtype is expected.dtype
+    kernels = [step.kernel for step in plan.steps if isinstance(step, LaunchStep)]
+    (binary,) = compile_kernels(kernels, Target("cuda", 90))
+    assert ("barrier.cluster" in binary.assembly) == (cluster > 1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from jitpy.backends.triton import plan_graph
+from jitpy.backends.triton import plan_graph, target
 from jitpy.ir.builder import Builder
 from jitpy.ir.graph import Graph, Node
 from jitpy.ir.ops.matmul import INT8_PRODUCT
@@ -33,9 +33,11 @@ def begun(inputs: tuple[Tensor, ...]) -> tuple[Graph, Builder, list[Node]]:
     return graph, Builder(graph, into=graph.nodes), [graph.add_input(spec_of(one)) for one in inputs]
 
 
-@pytest.mark.parametrize("inner", [256, 200])
+@pytest.mark.parametrize("inner", [256, 200, 4096])
 @pytest.mark.parametrize("rows", [1, 16, 48])
-def test_int8(rows: int, inner: int) -> None:
+def test_int8(rows: int, inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of a cluster share a long inner axis."""
+    monkeypatch.setattr(target, "has_clusters", lambda device: True)
     x, weight = (torch.randint(-128, 128, (count, inner), dtype=torch.int8) for count in (rows, 72))
     inputs = x, weight, torch.rand(rows, 1), torch.rand(72)
     graph, b, nodes = begun(inputs)

@@ -6,7 +6,7 @@ these are rounded and stored. """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,7 +28,8 @@ PROCESSORS, BUSY = 132, 80
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The launch parameters of a product. `work` is the share of the peak rate that a multiprocessor reaches."""
+    """The launch parameters of a product. `work` is the share of the peak rate that a multiprocessor reaches; `parts`
+    are the programs that share the inner axis of one tile."""
 
     rows: int
     columns: int
@@ -36,6 +37,7 @@ class Blocks:
     warps: int
     stages: int
     work: float = 1.0
+    parts: int = 1
 
 
 #: Few rows: the right operand is read once, and all is about having enough of it on its way.
@@ -48,6 +50,8 @@ _MANY = (
     Blocks(128, 256, 64, 8, 3, 1.0), Blocks(128, 128, 64, 8, 4, 0.85), Blocks(128, 64, 64, 4, 4, 0.75),
     Blocks(64, 128, 64, 4, 4, 0.75), Blocks(64, 64, 128, 4, 4, 0.6), Blocks(64, 32, 128, 4, 5, 0.4),
 )
+#: Programs that share the inner axis at most, programs that are enough, and steps that each takes at least.
+_MOST_PARTS, _ENOUGH, _STEPS = 4, 528, 4
 #: Products of which a program needs one or two steps.
 _SMALL = (Blocks(128, 64, 64, 4, 2), Blocks(64, 64, 64, 4, 2))
 #: Products of float32 that are split: the tiles of `SPLIT_TILES`.
@@ -85,15 +89,28 @@ def blocks_of(sizes: Sizes, products: int) -> list[Blocks]:
     return [*sorted((b for b in _MANY if b.columns >= 16 * products), key=time), *small]
 
 
-def print_product(kernel: Kernel, tune: bool = False) -> Program:
+def shared(sizes: Sizes, products: int, blocks: Blocks) -> Blocks:
+    """The same for a GPU with clusters: programs share the inner axis of products with few rows."""
+    parts, inner = 1, min(blocks.inner, power_of_two(sizes.inner))
+    programs = -(-sizes.columns * power_of_two(products) // blocks.columns)
+    while sizes.is_narrow and parts < _MOST_PARTS and programs * parts < _ENOUGH and \
+            sizes.inner % (2 * parts * inner) == 0 and sizes.inner >= 2 * parts * _STEPS * inner:
+        parts *= 2
+    return replace(blocks, parts=parts)
+
+
+def print_product(kernel: Kernel, tune: bool = False, clusters: bool = False) -> Program:
     """The kernel as one launch. Raises NotCovered where operands do not have the axes of a product."""
     axes = axes_of(kernel)
     first = kernel.reductions[0].value
     if axes is None or not isinstance(first, Product):
         raise NotCovered("a product whose operands do not lie along its axes")
-    found = blocks_of(first.sizes, len(kernel.reductions))
-    texts = [_Emitter(kernel, axes, blocks).text() for blocks in (found if tune else found[:1])]
-    return Program(texts[:1], variations=[texts[1:]] if tune else [])
+    count, scratch = len(kernel.reductions), [0] * len(kernel.reductions)
+    found = blocks_of(first.sizes, count)[:None if tune else 1]
+    if clusters:
+        found = [shared(first.sizes, count, blocks) for blocks in found]
+    texts = [_Emitter(kernel, axes, blocks, scratch).text() for blocks in found]
+    return Program(texts[:1], scratch if scratch[0] else [], variations=[texts[1:]] if tune else [])
 
 
 class _Emitter(Emitter):
@@ -102,7 +119,7 @@ class _Emitter(Emitter):
     #: products of split operands: whether there may be infinities
     careful = False
 
-    def __init__(self, kernel: Kernel, axes: ProductAxes, blocks: Blocks) -> None:
+    def __init__(self, kernel: Kernel, axes: ProductAxes, blocks: Blocks, scratch: list[int]) -> None:
         count = power_of_two(len(kernel.reductions))
         first = kernel.reductions[0].value
         assert isinstance(first, Product)
@@ -121,8 +138,8 @@ class _Emitter(Emitter):
         self.r, self.s = (Tile(name, axes.inner, depth, reduced=True) for name in "rs")
         self.z = Tile("z", axes.batch, 1)
         tiles = [*([self.z] if axes.batch else []), self.x, self.y]
-        super().__init__(kernel, Launch(tiles, blocks.warps, self.r), stem_of(kernel))
-        self.stages = blocks.stages
+        super().__init__(kernel, Launch(tiles, blocks.warps, self.r, cluster=blocks.parts), stem_of(kernel))
+        self.stages, self.parts, self.areas = blocks.stages, blocks.parts, scratch
 
     def text(self) -> KernelText:
         kernel = self.kernel
@@ -135,13 +152,32 @@ class _Emitter(Emitter):
             with self.block(f"if {' or '.join(f'has_unknown({name})' for name in sums)}:"):
                 self._walk(shape, sums)
         self._look_at(self.x, self.y)
-        for reduction, name in zip(kernel.reductions, sums, strict=True):
-            self.names[reduction.result] = name
-        self.emit([store.expr for store in kernel.stores])
-        for store in kernel.stores:
-            self.store(store.value, store.index, store.expr)
         grid = prod(tuple(tile.count for tile in self.launch.tiles))
-        return self.finish((grid,))
+        if self.parts == 1:
+            self._conclude(sums)
+            return self.finish((grid,))
+        at = f"tl.arange(0, {self.x.block})[:, None] * {self.y.block} + tl.arange(0, {self.y.block})[None, :]"
+        self.add(f"place = {at}")
+        size, pointers = self.x.block * self.y.block, [self.scratch(k, self.sums) for k in range(len(sums))]
+        for number, (pointer, name) in enumerate(zip(pointers, sums, strict=True)):
+            self.write(pointer, f"(tile * {self.parts} + part) * {size} + place", name, [])
+            self.areas[number] = max(self.areas[number], kernel.hint(grid) * self.parts * size * 4)
+        self.add("hand_over()")
+        with self.block("if part == 0:"):
+            for pointer, name in zip(pointers, sums, strict=True):
+                for part in range(1, self.parts):
+                    self.add(f"{name} += tl.load({pointer} + ((tile * {self.parts} + {part}) * {size} + place), "
+                             'cache_modifier=".cg")')
+            self._conclude(sums)
+        return self.finish((grid * self.parts,))
+
+    def _conclude(self, sums: list[str]) -> None:
+        """Compute and store the results."""
+        for reduction, name in zip(self.kernel.reductions, sums, strict=True):
+            self.names[reduction.result] = name
+        self.emit([store.expr for store in self.kernel.stores])
+        for store in self.kernel.stores:
+            self.store(store.value, store.index, store.expr)
 
     def _walk(self, shape: str, sums: list[str]) -> None:
         """Compute the sums."""
@@ -150,13 +186,20 @@ class _Emitter(Emitter):
         if self.r.count == 1:
             self._step(sums, "0")
         else:
-            with self.block(f"for at in range(0, {self.size(self.r.size)}, {self.r.block}):"):
+            first, end = "0", self.size(self.r.size)
+            if self.parts > 1:
+                part = self.kernel.hint(self.r.size) // self.parts
+                first, end = f"part * {part}", f"part * {part} + {part}"
+            with self.block(f"for at in range({first}, {end}, {self.r.block}):"):
                 self._step(sums, "at")
 
     def _begin(self) -> None:
         """Which tile this program has: programs that follow each other share rows and columns of tiles."""
         high, wide = self.x.count, self.y.count
         self.add("pid = tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
+        if self.parts > 1:
+            self.add(f"part, tile = pid % {self.parts}, pid // {self.parts}")
+            self.add("pid = tile")
         self._look_at(self.x, self.y)
         if self.z in self.launch.tiles:
             self.define(self.z, f"pid // {self.size(high * wide)}")
@@ -237,4 +280,4 @@ class _Emitter(Emitter):
         return name
 
 
-__all__ = ["Blocks", "blocks_of", "print_product"]
+__all__ = ["Blocks", "blocks_of", "print_product", "shared"]

@@ -45,7 +45,7 @@ def print_program(kernel: Kernel, in_place: dict[Value, Value], tune: bool = Fal
     if kernel.style == "scan":
         return print_scan(kernel)
     if kernel.style == "product":
-        return print_product(kernel, tune)
+        return print_product(kernel, tune, clusters)
     if kernel.style == "flex":
         return print_flex(kernel)
     if kernel.style == "scatter":
