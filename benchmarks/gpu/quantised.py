@@ -27,7 +27,7 @@ import jitpy
 
 Tensor = torch.Tensor
 CONTEXT, VOCABULARY, HEADS = 128, 4096, 16
-RATE = 0.5
+RATE = 0.1
 
 
 class Layer(nn.Module):
