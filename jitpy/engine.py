@@ -449,7 +449,7 @@ class Engine:
         watched = cause is not None and cause.reason.id == "autograd_nodes" and \
             not is_library(interp.frame.code.co_filename)
         finisher = FrameCodegen(interp, code, lambda graph: self._lower(graph, times, watched), self.resume,
-                                self._loops, self.options.fullgraph or breaks_are_errors(context))
+                                self._loops)
 
         def write(emitter: Any) -> None:
             if cause is None:

@@ -61,7 +61,9 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
     kept = used_inputs(again)
     again.inputs = [again.inputs[i] for i in kept]
     changed = {mutation.input for mutation in graph.mutations}
-    copies = _copies(halves.forward, joint.n_outputs, [i for i in kept if i in changed])
+    tensors_kept = any(isinstance(node.spec, TensorSpec) for node in halves.backward.inputs[:len(halves.saved)])
+    is_linear = bool(changed) and not tensors_kept  # gradients of gradients follow from these alone
+    copies = () if is_linear else _copies(halves.forward, joint.n_returned, [i for i in kept if i in changed])
     logs.log("timing", lambda: f"{graph.name}: differentiated in {time.perf_counter() - started:.3f} s")
     logs.log("graph", lambda: f"forward half:\n{halves.forward}\nbackward half:\n{halves.backward}")
 
@@ -76,20 +78,21 @@ def compile_differentiable(graph: Graph, compile: Compile, compile_eager: Compil
         forward = finish()
     node = make_differentiable(forward, NodeSpec(
         n_inputs=joint.n_inputs,
-        n_outputs=joint.n_outputs,
+        n_outputs=joint.n_returned,
         saved=halves.saved,
         grad_outputs=joint.grad_outputs,
         grad_inputs=joint.grad_inputs,
         backward=backward.variant,
         linear=backward.linear,
-        eager=lambda: _for_all_leaves(run_again()) if _is_reentrant(again) else run_again(),
-        kept=tuple(i for i in kept if i not in changed),
+        eager=None if is_linear else lambda: _for_all_leaves(run_again()) if _is_reentrant(again) else run_again(),
+        kept=() if is_linear else tuple(i for i in kept if i not in changed),
         copies=copies,
         random=any(node.op.is_random for node in again.nodes),
         generators=own_generators(again),
         changes=bool(changed),
         watched=tuple((*one.place, one.text) for one in watched),
         paths=lambda: find_paths(joint, halves, watched),
+        written=joint.written,
     ))
     return node if joint.views is None else _with_views(node, joint.views, compile_eager)
 
@@ -157,10 +160,14 @@ def _copies(forward: Graph, n_outputs: int, positions: list[int]) -> tuple[tuple
     """Let the forward half return these inputs as they were before it changes them: (position, number of the extra).
     They come first, so that the new values may be written where the old ones were."""
     b = Builder(forward, forward.nodes[0] if forward.nodes else None, grad_enabled=False)
+    made = {node.args[0]: node for node in forward.outputs[n_outputs:] if node.op.name == "aten.clone.default"}
     found = []
     for i in positions:
-        found.append((i, len(forward.outputs) - n_outputs))
-        forward.outputs.append(b.call("aten.clone.default", forward.inputs[i]))
+        copy = made.get(forward.inputs[i])
+        if copy is None:
+            copy = b.call("aten.clone.default", forward.inputs[i])
+            forward.outputs.append(copy)
+        found.append((i, forward.outputs.index(copy, n_outputs) - n_outputs))
     return tuple(found)
 
 

@@ -42,12 +42,12 @@ def cut(graph: Graph) -> list[Part]:
     Random numbers are drawn in the order of the graph, and inputs are written by the last part. Raises NotCovered for
     graphs that torch's autograd has to run.
     """
-    shown = shown_results(graph)
+    shown = _seen(graph)
     if not _depends(graph, shown):
         return []
     check(graph)
     narrow_specs(graph)
-    shown = shown_results(graph)
+    shown = _seen(graph)
     bases = Bases(graph)
     levels = _levels(graph, shown, bases)
     last = max(levels.values(), default=0)
@@ -59,6 +59,11 @@ def cut(graph: Graph) -> list[Part]:
 
 
 # -- where the graph is cut ---------------------------------------------------------------------------------------
+
+
+def _seen(graph: Graph) -> set[Node]:
+    """The values whose gradients the program may watch: results, and those that inputs get."""
+    return shown_results(graph) | {mutation.value for mutation in graph.mutations if mutation.gives_history}
 
 
 def _depends(graph: Graph, shown: set[Node]) -> bool:

@@ -36,7 +36,7 @@ class Joint:
     graph          inputs: those of the forward graph, then the gradients of the differentiated results; outputs: those
                    of the forward graph, then the gradients of `grad_inputs`; mutations: those of the forward graph.
                    Nothing in it requires grad.
-    n_inputs, n_outputs  of the forward graph
+    n_inputs, n_outputs  of the forward graph; the new values of `written` are the last outputs
     grad_outputs   positions of the results that are differentiated
     grad_inputs    positions of the inputs that have gradients, in the order in which eager comes to them
     source         the graph whose results these are, before anything was done to it
@@ -44,6 +44,7 @@ class Joint:
     watched        what eager keeps of inputs and outputs
     changeable     inputs and outputs that eager does not keep: the program may change them in place
     through_data   inputs that eager keeps through `.data`: it reads what the program has made of them
+    written        inputs that get a history with what is written to them
     """
 
     graph: Graph
@@ -56,11 +57,17 @@ class Joint:
     watched: list[Watched]
     changeable: set[Node]
     through_data: set[Node]
+    written: tuple[int, ...]
     _behind: set[Node] = field(default_factory=set)
 
     @property
     def cotangents(self) -> list[Node]:
         return self.graph.inputs[self.n_inputs:]
+
+    @property
+    def n_returned(self) -> int:
+        """How many outputs the forward half returns."""
+        return self.n_outputs - len(self.written)
 
     @property
     def gradients(self) -> list[Node]:
@@ -83,6 +90,8 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     bases = Bases(joint)
     shown = {counter_of(bases, node)[0] for node in joint.outputs}
     views = separate(joint, all_views)
+    seen = [mutation for mutation in joint.mutations if mutation.gives_history]
+    joint.outputs += [mutation.value for mutation in seen]
     source = specialize(joint, {})
     n_inputs, n_outputs = len(joint.inputs), len(joint.outputs)
     grad_outputs = tuple(k for k, node in enumerate(joint.outputs) if needs_grad(node.spec))
@@ -117,9 +126,11 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
         if REGION in node.meta:
             changeable.difference_update(node.input_nodes())  # eager holds what it computes a region from
     changeable.update(joint.inputs[mutation.input] for mutation in joint.mutations)
+    changeable.update(mutation.value for mutation in seen  # which is not laid out as the input
+                      if mutation.value.tensor.stride != joint.inputs[mutation.input].tensor.stride)
     through_data = {node for k, node in enumerate(joint.inputs[:n_inputs]) if ("input", k) in kept.through_data}
     return Joint(joint, n_inputs, n_outputs, grad_outputs, tuple(k for k, _ in found), source, views, kept.watched,
-                 changeable - through_data, through_data)
+                 changeable - through_data, through_data, tuple(mutation.input for mutation in seen))
 
 
 def _counted_apart(views: Views, places: Collection[Place]) -> bool:
@@ -174,8 +185,9 @@ def check(graph: Graph) -> None:
     if graph.sizes.has_unbacked:
         raise NotCovered("sizes that depend on data")
     for mutation in graph.mutations:
-        if needs_grad(graph.inputs[mutation.input].spec) or needs_grad(mutation.value.spec):
-            raise NotCovered("a write that autograd must see")
+        if not mutation.gives_history and (
+                needs_grad(graph.inputs[mutation.input].spec) or needs_grad(mutation.value.spec)):
+            raise NotCovered("a write that autograd must not see")
     for node in graph.all_nodes():
         for spec in node.spec if isinstance(node.spec, tuple) else (node.spec,):
             if isinstance(spec, TensorSpec) and spec.dtype.is_complex:
@@ -253,7 +265,7 @@ def split(joint: Joint, saved: Sequence[Node]) -> Halves:
         if place[0] == "extra":
             extras.append(node)
         places.append(place)
-    forward.outputs = [*outputs, *extras]
+    forward.outputs = [*outputs[:joint.n_returned], *extras]
     forward.nodes = [*(node for node in graph.nodes if node not in behind_cotangents(joint)), *copies.values()]
     remove_dead_code(forward)
     owned = {node for node, (kind, _) in zip(saved, places, strict=True) if kind == "extra"}

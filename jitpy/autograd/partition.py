@@ -110,7 +110,6 @@ class _Facts:
         self.read_memory = frozenset().union(*map(self.bases.of, self.reads))
         self.outputs = set(graph.outputs[:self.joint.n_outputs])
         self.shown = frozenset().union(*map(self.bases.of, self.outputs))
-        self.written = {graph.inputs[m.input] for m in graph.mutations}
         regions = [node for node in self.early if region_of(node) is not None]
         self.regions = {node for node in regions if self.is_inside(node)}
         self.region_inputs = {n for node in regions for n in node.input_nodes() if n.op is INPUT}
@@ -190,8 +189,6 @@ class _Facts:
     def cost(self, node: Node, any_input: bool) -> float:
         """The price of saving a value; infinite where it must not be saved."""
         if node.op is INPUT:
-            if node in self.written:
-                return INFINITE
             if not isinstance(node.spec, TensorSpec):
                 return 0
             if not any_input and node not in self.read_memory and node not in self.region_inputs:

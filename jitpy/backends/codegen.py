@@ -11,7 +11,7 @@ import torch
 
 from jitpy import config, logs
 
-from ..ir.alias import any_needs_grad, shows_grad_input
+from ..ir.alias import any_needs_grad, needs_grad, shows_grad_input
 from ..ir.graph import GETITEM, Graph, Node
 from ..ir.op import NotCovered
 from ..ir.spec import TensorSpec
@@ -131,7 +131,7 @@ def _joined(graph: Graph, parts: list[Part], compiled: list[tuple[Callable[..., 
         if any(node in part.reads for part in parts[:-1]):
             # earlier parts may keep it, and the last one writes to it
             former[node] = next(numbers)
-            calls.append(CallStep(_copy, (SlotRef(slots[node]),), {}, (former[node],), grad=False))
+            calls.append(CallStep(_copy, (SlotRef(slots[node]),), {}, (former[node],), grad=needs_grad(node.spec)))
     conform: dict[Node, int] = {}  # what later parts read in place of a result
     for part, (run, as_specs) in zip(parts, compiled, strict=True):
         places = {**slots, **conform} if part is parts[-1] else {**slots, **conform, **former}

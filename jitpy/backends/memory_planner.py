@@ -236,7 +236,7 @@ class MemoryPlanner:
         outputs = {base_of(v) for v in flat(self.output_values) if isinstance(v, Value)}
         mutated: dict[Any, list[Any]] = {}
         for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
-            mutated.setdefault(value, []).append(self.low.values[self.graph.inputs[mutation.input]])
+            mutated.setdefault(shown_whole(value), []).append(self.low.values[self.graph.inputs[mutation.input]])
         self.last_failure = max((k for k, unit in enumerate(self.units) if unit.may_fail), default=-1)
         self.last_check = max((k for k, unit in enumerate(self.units) if unit.checks), default=-1)
         self.home: dict[Value, Value] = {}  # value -> the value whose memory it takes over
@@ -353,9 +353,13 @@ class MemoryPlanner:
         if any(self._reads_later(value, source) for value in (*shown, *self.mutation_values)):
             return None
         last = self.last if written is None else self.last_unit
-        if last.get(source, k) > k or not self._same_layout(target, source):
-            return None
-        return source
+        fits = self._same_layout(target, source) or _reshaped(target, source) and not self._is_call_operand(target)
+        return source if fits and last.get(source, k) <= k else None
+
+    def _is_call_operand(self, value: Value) -> bool:
+        found: list[Value] = []
+        visit(tuple(self.call_arguments.values()), found.append)
+        return any(base_of(operand) is value for operand in found)
 
     def _is_in_input(self, value: Value) -> bool:
         """Whether a value's memory came with an input."""
@@ -388,6 +392,16 @@ class MemoryPlanner:
         return self.env.hint(value.numel) * value.dtype.itemsize
 
 
+def shown_whole(value: Any) -> Any:
+    """What a view shows in another shape, all of it and in the order of memory; of others the value itself."""
+    if not isinstance(value, View):
+        return value
+    base, found = base_of(value), strided(value)
+    is_whole = found == (value.shape, contiguous_stride(value.shape), 0) and value.numel == base.numel and \
+        base.stride == contiguous_stride(base.shape)
+    return base if is_whole else value
+
+
 def _reshaped(target: Value, source: Value) -> bool:
     """Whether two values are the same bytes in memory, of other shapes."""
     return target.dtype is source.dtype and all(
@@ -395,4 +409,4 @@ def _reshaped(target: Value, source: Value) -> bool:
         for value in (target, source)) and target.numel == source.numel
 
 
-__all__ = ["LARGE_BYTES", "MemoryPlanner", "Unit"]
+__all__ = ["LARGE_BYTES", "MemoryPlanner", "Unit", "shown_whole"]

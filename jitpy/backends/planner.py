@@ -36,7 +36,7 @@ from ..runtime.plan import (
 from ..schedule.memory import Scratch
 from ..schedule.values import Stored, Value, View, base_of
 from .arguments import Argument, flat, strided, visit
-from .memory_planner import LARGE_BYTES, MemoryPlanner, Unit
+from .memory_planner import LARGE_BYTES, MemoryPlanner, Unit, shown_whole
 from .naming import title
 from .target import Target
 
@@ -274,7 +274,7 @@ class Planner(MemoryPlanner):
             self.places[value] = self.places[source]
             return
         slot = self._slot(source)
-        if len(value.shape) != len(source.shape) or any(a != b for a, b in zip(value.shape, source.shape, strict=True)):
+        if value not in self.in_input and tuple(value.shape) != tuple(source.shape):
             shown = self.slots[value] = self._new_slot()
             self.steps.append(ViewStep(shown, slot, tuple(value.shape), tuple(value.stride), 0))  # type: ignore[arg-type]
             self.free_at.setdefault(k, []).append(slot)
@@ -495,7 +495,7 @@ class Planner(MemoryPlanner):
         first = copies_before_write(self.graph)
         sources: list[int | None] = []
         for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
-            if value in self.in_input:
+            if shown_whole(value) in self.in_input:
                 sources.append(None)
                 continue
             slot = self._slot(value)

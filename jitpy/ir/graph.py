@@ -119,6 +119,12 @@ class Mutation:
         """The grad mode under which the copy is made."""
         return self.value.grad_enabled if self.grad_enabled is None else self.grad_enabled
 
+    @property
+    def gives_history(self) -> bool:
+        """Whether autograd records the write: the input gets the history of its new value."""
+        spec = self.value.spec
+        return self.runs_with_grad and not self.unseen and isinstance(spec, TensorSpec) and spec.requires_grad
+
 
 @dataclass(frozen=True, slots=True)
 class LoweredPart:

@@ -114,6 +114,8 @@ class NodeSpec:
                   Inputs and outputs are checked for changes in place, and a changed one is an error, as in eager: so
                   those that eager's own nodes do not save should not be saved either (or be saved as an 'extra' copy).
                   The `.data` of an input is not checked.
+    written       inputs that get a history with the value that the forward executable writes into them. These values count
+                  as outputs behind the others, but are not returned.
     grad_outputs  positions of the outputs that are differentiable; the others are marked non-differentiable
     grad_inputs   positions of the inputs that get gradients
     backward      `(defined, wanted) -> Backward`. Bit j of `defined`: the gradient of grad_outputs[j] is there, and is
@@ -122,7 +124,7 @@ class NodeSpec:
                   (`torch.use_deterministic_algorithms`), in the thread of the backward pass; the node keeps what it
                   returns: any Backward; a BackwardPass costs least.
     eager         `() -> run`, where `run(*inputs) -> outputs` is the forward graph as eager ops under torch's autograd;
-                  it has n_outputs results and changes no input. For passes that must be differentiable, and for
+                  its results are all outputs, and it changes no input. For passes that must be differentiable, and for
                   gradients that kernels cannot take (of `is_grads_batched`, sparse ones, subclasses). None: those are
                   errors.
     linear        `(defined, wanted) -> Backward` as eager ops, for such passes that come when everything was freed: no
@@ -155,17 +157,19 @@ class NodeSpec:
     watched: tuple[tuple[str, int, str], ...] = ()
     paths: Callable[[], Paths] | None = None
     name: str = "JitBackward"
+    written: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not all(0 <= i < self.n_inputs for i in (*self.kept, *(i for i, _ in self.copies))):
             raise ValueError(f"there are no such inputs: {self.kept}, {self.copies}")
+        n_outputs = self.n_outputs + len(self.written)
         for kind, i in (*self.saved, *(place[:2] for place in self.watched)):
-            limit = {"input": self.n_inputs, "data": self.n_inputs, "output": self.n_outputs, "extra": None}[kind]
+            limit = {"input": self.n_inputs, "data": self.n_inputs, "output": n_outputs, "extra": None}[kind]
             if i < 0 or limit is not None and i >= limit:
                 raise ValueError(f"there is no {kind} {i}")
-        if not all(0 <= i < self.n_outputs for i in self.grad_outputs) or not self.grad_outputs:
+        if not all(0 <= i < n_outputs for i in self.grad_outputs) or not self.grad_outputs:
             raise ValueError(f"grad_outputs are not outputs: {self.grad_outputs}")
-        if not all(0 <= i < self.n_inputs for i in self.grad_inputs):
+        if not all(0 <= i < self.n_inputs for i in (*self.grad_inputs, *self.written)):
             raise ValueError(f"grad_inputs are not inputs: {self.grad_inputs}")
 
 

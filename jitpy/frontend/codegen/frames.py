@@ -89,15 +89,13 @@ class FrameCodegen:
     (`captured` says whether it is to be traced itself)."""
 
     def __init__(self, interp: Interpreter, code: Any, compile_graph: Callable[[Any], Any],
-                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops,
-                 breaks_are_errors: bool) -> None:
+                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops) -> None:
         self.interp = interp
         self.context = interp.context
         self.code = code
         self.compile_graph = compile_graph
         self.resume = resume
         self.loops = loops
-        self.breaks_are_errors = breaks_are_errors
         self.globals_by_id: dict[int, Any] = {}
         self.needs_hook = False
         #: the frame's own code, where the code made for it may turn to that
@@ -204,11 +202,11 @@ class FrameCodegen:
         return emitter.assemble(), graph, compiled
 
     def _in_parts(self, graph: Graph, written: dict[Node, int]) -> Callable[..., Any]:
-        """A graph that writes to inputs what results are computed from. Raises RestartAnalysis where it cannot be cut,
-        and where it may break instead: that takes less time, as torch's own operators write in place."""
+        """A graph that writes to inputs what results are computed from. Raises RestartAnalysis where it cannot be
+        cut."""
         from ...autograd.written_inputs import cut_at_writes, in_order
 
-        parts = cut_at_writes(graph, list(written)) if self.breaks_are_errors else None
+        parts = cut_at_writes(graph, list(written))
         if parts is None:
             raise RestartAnalysis(min(written.values()), GraphBreak("unsupported_op", NOT_BEHIND_ITS_WRITE))
         return in_order(graph, parts, [self.compile_graph(part.graph) for part in parts])

@@ -184,7 +184,7 @@ void JitNode::save(const Slot& value, bool is_output) {
   Saved& saved = saved_.emplace_back();
   if (value.tensor.defined()) {
     if (!is_output && value.tensor.is_leaf()) saved.layout = layout_of(value.tensor);
-    saved.tensor = SavedVariable(value.tensor, is_output);
+    saved.tensor = SavedVariable(value.tensor, is_output, is_output && value.tensor.is_view());
   } else {
     Py_XINCREF(value.object);
     saved.number = value.object;
@@ -368,7 +368,7 @@ variable_list JitNode::apply(variable_list&& grads) {
       for (const Slot& input : kept.values) inputs.emplace_back().share(input);
     Slots found;
     if (eager) {
-      if (spec_->has_eager && inputs.empty()) {
+      if (inputs.empty() && (spec_->has_eager || spec_->has_linear)) {
         TORCH_CHECK(spec_->has_linear, torch::autograd::ERR_BACKWARD_TWICE);
         found = by_linear(values, grads, pass);
       } else {

@@ -109,7 +109,8 @@ std::vector<Bits> masks(PyObject* sequence) {
 
 Spec::Spec(PyObject* spec)
     : object(spec), n_inputs(0), n_outputs(0), saved(places(spec, "saved")), watched(watched_places(spec)),
-      grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")) {
+      grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")),
+      written(numbers(spec, "written")) {
   n_inputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_inputs").get()));
   n_outputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_outputs").get()));
   if (PyErr_Occurred()) throw_python_error();

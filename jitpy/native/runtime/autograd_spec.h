@@ -66,7 +66,7 @@ struct Spec {
   int32_t n_inputs, n_outputs;
   std::vector<Place> saved;
   std::vector<WatchedPlace> watched;
-  std::vector<int32_t> grad_outputs, grad_inputs;
+  std::vector<int32_t> grad_outputs, grad_inputs, written;
   std::vector<int32_t> kept;
   std::vector<std::pair<int32_t, int32_t>> copies;  // (position, extra)
   bool has_eager, has_linear, random, changes;

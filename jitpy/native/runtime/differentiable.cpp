@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -10,6 +11,7 @@
 
 namespace jitpy {
 
+using torch::autograd::Edge;
 using torch::autograd::edge_list;
 using torch::autograd::Node;
 
@@ -46,7 +48,7 @@ void share_versions(Slots& results, size_t n_outputs, const Slots& inputs) {
   }
 }
 
-bool is_watched_leaf(const torch::autograd::Edge& edge) {
+bool is_watched_leaf(const Edge& edge) {
   auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
   return leaf && (!leaf->tensor_pre_hooks().empty() || leaf->tensor_post_acc_grad_hooks() || !leaf->pre_hooks().empty() ||
                   !leaf->post_hooks().empty());
@@ -63,11 +65,38 @@ void keep_order_of_hooks(edge_list& edges, const Spec& spec, const Slots& inputs
   }
 }
 
-void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInputs kept) {
-  Spec& spec = *self->spec;
+// Autograd's record of a view, or null for a tensor that is none to it.
+torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor) {
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
+  return meta != nullptr && meta->has_bw_view() && !tensor.is_inference() ? meta : nullptr;
+}
+
+// An input that was written to gets the history of its new value. A view passes it on to its base, whose other elements
+// keep theirs: for that torch asks the node also for the gradient of the view's former value, which is zero.
+void rebase(const at::Tensor& input, Edge former, NodePtr node) {
+  auto number = node->add_input_metadata(input);
+  if (view_meta(input) != nullptr) {
+    auto* copy = new torch::autograd::CopyBackwards;
+    copy->src_options = input.options();
+    copy->set_next_edges({std::move(former), {std::move(node), number}});
+    node = own(copy);
+    number = node->add_input_metadata(input);
+  }
+  torch::autograd::impl::rebase_history(input, {std::move(node), number});
+}
+
+// Where the gradients of inputs go. Asked for before the forward executable runs: behind a write a view finds another
+// history.
+edge_list edges_of(const std::vector<int32_t>& positions, const Slots& inputs) {
   edge_list edges;
-  edges.reserve(spec.grad_inputs.size());
-  for (int32_t i : spec.grad_inputs) edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].tensor));
+  edges.reserve(positions.size());
+  for (int32_t i : positions) edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].tensor));
+  return edges;
+}
+
+void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInputs kept, edge_list edges,
+            edge_list former) {
+  Spec& spec = *self->spec;
   keep_order_of_hooks(edges, spec, inputs);
   auto* node = new JitNode(reinterpret_cast<PyObject*>(self), &spec, std::move(edges));
   NodePtr owned = own(node);
@@ -75,11 +104,23 @@ void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInput
     size_t index = spec.n_outputs + extra;
     TORCH_CHECK(index < results.size(), spec.name, ": there is no extra result ", extra);
     if (kept.values.empty()) break;
-    kept.values[position].share(results[index]);
-    kept.versions[position] = results[index].tensor._version();
+    at::Tensor copy = results[index].tensor.variable_data();
+    for (size_t k = 0; k < spec.grad_inputs.size(); ++k)
+      if (spec.grad_inputs[k] == position && node->next_edge(k).is_valid())
+        torch::autograd::impl::set_gradient_edge(copy, node->next_edge(k));  // it was computed as the input was
+    kept.versions[position] = copy._version();
+    kept.values[position].tensor = std::move(copy);
   }
   node->kept = std::move(kept);
+  auto written = [&](int32_t output) -> const Slot& { return inputs[spec.written[output - spec.n_outputs]]; };
   for (int32_t i : spec.grad_outputs) {
+    if (i >= spec.n_outputs) {
+      const at::Tensor& input = written(i).tensor;
+      NodePtr maker = owned;
+      if (spec.grad_outputs.size() > 1) maker = own(new PassingNode({owned, owned->add_input_metadata(input)}));
+      rebase(input, std::move(former[i - spec.n_outputs]), std::move(maker));
+      continue;
+    }
     at::Tensor& output = results[i].tensor;
     TORCH_CHECK(output.defined(), spec.name, ": output ", i, " is not a tensor");
     // an output is nobody's view: what it may be a view of, nobody sees
@@ -94,6 +135,7 @@ void record(Differentiable* self, const Slots& inputs, Slots& results, KeptInput
   }
   if (results.size() > static_cast<size_t>(spec.n_outputs)) share_versions(results, spec.n_outputs, inputs);
   auto value = [&](Place place) -> const Slot& {
+    if (place.kind == Kind::output && place.index >= spec.n_outputs) return written(place.index);
     size_t index = place.kind == Kind::extra ? spec.n_outputs + place.index : place.index;
     const Slots& from = place.kind == Kind::input || place.kind == Kind::data ? inputs : results;
     TORCH_CHECK(index < from.size(), spec.name, ": there is no extra result ", place.index);
@@ -156,6 +198,11 @@ Ref differentiable_run(Differentiable* self, PyObject* const* args) {
     return checked(PyObject_Vectorcall(self->spec->eager_run(), args, spec.n_inputs, nullptr));
   KeptInputs kept;
   if (needed && spec.has_eager) kept = keep(spec, inputs);
+  edge_list edges, former;
+  if (needed) {
+    edges = edges_of(spec.grad_inputs, inputs);
+    former = edges_of(spec.written, inputs);
+  }
   Slots given;
   for (const Slot& input : inputs) given.emplace_back().share(input);
   Slots results;
@@ -164,7 +211,7 @@ Ref differentiable_run(Differentiable* self, PyObject* const* args) {
     results = call(self->forward, self->native, std::move(given));
   }
   TORCH_CHECK(results.size() >= static_cast<size_t>(spec.n_outputs), spec.name, ": the forward returned too little");
-  if (needed) record(self, inputs, results, std::move(kept));
+  if (needed) record(self, inputs, results, std::move(kept), std::move(edges), std::move(former));
   Ref tuple = checked(PyTuple_New(spec.n_outputs));
   for (int32_t i = 0; i < spec.n_outputs; ++i)
     PyTuple_SET_ITEM(tuple.get(), i, checked(results[i].to_python()).release());
@@ -256,12 +303,6 @@ PyObject* accumulation_has_hooks(PyObject*, PyObject* object) {
   }
   auto node = torch::autograd::impl::try_get_grad_accumulator(tensor_of(object));
   return PyBool_FromLong(node && (!node->pre_hooks().empty() || !node->post_hooks().empty()));
-}
-
-// Autograd's record of a view, or null for a tensor that is none to it.
-torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor) {
-  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
-  return meta != nullptr && meta->has_bw_view() && !tensor.is_inference() ? meta : nullptr;
 }
 
 // A view was made before its base got a history, and autograd is to find its own when it is next asked: it looks at the
