@@ -217,6 +217,7 @@ class Cutter:
         if stage and node in self.read_at:
             made = self.made[stage][node] = self._at(self.read_at[node], stage)
             made.spec = made.tensor.with_(requires_grad=True)
+            made.meta[MADE_BY] = self.graph, node
             return made
         if node.op is CONSTANT or self._is_made_again(node):
             return self._add(node, stage)

@@ -98,6 +98,8 @@ def differentiate(graph: Graph, all_views: bool = False) -> Joint:
     wanted = order_of_accumulation(joint, [k for k, node in enumerate(joint.inputs) if needs_grad(node.spec)])
     if not grad_outputs or not wanted:
         raise NotCovered("nothing to differentiate")
+    if len(grad_outputs) == len(seen) == 1:
+        wanted.sort(key=lambda k: k != seen[0].input)  # torch asks for the gradient of what is overwritten first
     outputs, inputs = [joint.outputs[k] for k in grad_outputs], [joint.inputs[k] for k in wanted]
     cotangents = [joint.add_input(_gradient_spec(node.tensor), f"{node.name}_grad") for node in outputs]
     grads = vjp(joint, outputs, cotangents, inputs)

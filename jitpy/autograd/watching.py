@@ -134,8 +134,9 @@ def _counter_at(graph: Graph, bases: Bases, place: Place) -> object:
 
 def unseen_by_autograd(graph: Graph) -> list[Watched]:
     """Of a graph that runs op by op under torch's autograd: what eager would keep in the memory of an input or output,
-    and this run keeps elsewhere, because it writes at the end."""
-    if not graph.mutations and not any("memory" in node.meta for node in graph.nodes):
+    and this run keeps elsewhere, because it writes at the end; and what an earlier part of the program's graph made."""
+    if not graph.mutations and not any(
+            "memory" in node.meta or MADE_BY in node.meta for node in graph.all_nodes()):
         return []
     bases = Bases(graph)
 
@@ -143,7 +144,7 @@ def unseen_by_autograd(graph: Graph) -> list[Watched]:
         kind, i = one.place
         seen = (graph.inputs if kind == "input" else graph.outputs)[i]
         same_counter = counter_at_run_time(bases, seen) is counter_at_run_time(bases, one.value)
-        return not same_counter or bases.of(seen).isdisjoint(bases.of(one.value))
+        return MADE_BY in one.value.meta or not same_counter or bases.of(seen).isdisjoint(bases.of(one.value))
 
     return [one for one in kept_by_eager(graph).watched if is_apart(one)]
 

@@ -114,8 +114,8 @@ class NodeSpec:
                   Inputs and outputs are checked for changes in place, and a changed one is an error, as in eager: so
                   those that eager's own nodes do not save should not be saved either (or be saved as an 'extra' copy).
                   The `.data` of an input is not checked.
-    written       inputs that get a history with the value that the forward executable writes into them. These values count
-                  as outputs behind the others, but are not returned.
+    written       inputs that get a history with the value that the forward executable writes into them. These values
+                  count as outputs behind the others, but are not returned.
     grad_outputs  positions of the outputs that are differentiable; the others are marked non-differentiable
     grad_inputs   positions of the inputs that get gradients
     backward      `(defined, wanted) -> Backward`. Bit j of `defined`: the gradient of grad_outputs[j] is there, and is
@@ -186,7 +186,8 @@ def make_differentiable(forward: Callable[..., tuple[Any, ...]], spec: NodeSpec)
 def accumulation_has_hooks(leaf: torch.Tensor) -> bool:
     """Whether hooks were put on the node that adds gradients to `leaf.grad`; removed ones count. Only C++ sees them:
     False where the native runtime cannot be built."""
-    return has_nodes() and load_native("runtime").accumulation_has_hooks(leaf)
+    native = load_or_none("runtime")
+    return native is not None and native.accumulation_has_hooks(leaf)
 
 
 def forget_history(view: torch.Tensor) -> None:
@@ -197,10 +198,19 @@ def forget_history(view: torch.Tensor) -> None:
         load_native("runtime").forget_history(view)
 
 
-def history_is_late(view: torch.Tensor) -> bool:
-    """Whether what the view shows has got a history since the view was made, and nobody has asked for the view's own.
-    Only C++ can tell without asking: False where the native runtime cannot be built."""
-    return has_nodes() and load_native("runtime").history_is_late(view)
+def write_test() -> Callable[[torch.Tensor], bool]:
+    """Guard: autograd lets an in-place operation change a tensor, and give it a history. It is neither a leaf that
+    requires grad nor a view of one, nor one of several views made at once, nor a view made under no_grad (of whatever
+    that was: autograd asks how the view was made). And its history is that of the memory, to which autograd adds what
+    it writes: a view that one operation on lists has written twice keeps the one from in between. Nor has its base got
+    one that it has yet to get: until then autograd takes it for a leaf. And a view shows the memory of its base:
+    `.data = ...` may have given it another. Only C++ sees all of this: without native code no view takes writes."""
+    native = load_or_none("runtime")
+    return _owner_takes_writes if native is None else native.takes_writes  # type: ignore[no-any-return]
+
+
+def _owner_takes_writes(tensor: torch.Tensor) -> bool:
+    return tensor._base is None and not (tensor.requires_grad and tensor.is_leaf)
 
 
 def eager_of(spec: NodeSpec) -> Callable[..., Sequence[Any]]:

@@ -9,7 +9,7 @@ import torch
 from jitpy.ir import Dim, TensorSpec
 
 from ...ir.algebra import sympy
-from ...runtime.autograd_node import history_is_late
+from ...runtime.autograd_node import write_test
 from ...runtime.tensor_facts import counts_versions
 from ..guards.guard_set import TensorGuard
 from ..guards.source import Source, short_name
@@ -199,39 +199,6 @@ def starts_its_memory(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0
 
 
-def takes_writes(tensor: torch.Tensor) -> bool:
-    """Guard: autograd lets an in-place operation change the tensor, and give it a history. It is neither a leaf that
-    requires grad nor a view of one, nor one of several views made at once, nor a view made under no_grad (of whatever
-    that was: autograd asks how the view was made). And its history is that of the memory, to which autograd adds what
-    it writes: a view that one operation on lists has written twice keeps the one from in between. Nor has its base got
-    one that it has yet to get: until then autograd takes it for a leaf. And a view shows the memory of its base:
-    `.data = ...` may have given it another."""
-    base = tensor._base
-    if base is not None and (_creation_meta(tensor) != _PLAIN_VIEW or
-                             base.untyped_storage()._cdata != tensor.untyped_storage()._cdata or
-                             history_is_late(tensor)):
-        return False
-    if not tensor.requires_grad:
-        return base is None or not base.requires_grad
-    try:
-        return not tensor.is_leaf and (base is None or base.requires_grad and not base.is_leaf
-                                       and _comes_from(tensor.grad_fn, base.grad_fn))
-    except RuntimeError:  # a view whose base was written to, in a way that autograd cannot follow
-        return False
-
-
-def _comes_from(view: Any, base: Any) -> bool:
-    """Whether a node of autograd's lies behind another one by first edges only, as a view's does: not too many."""
-    for _ in range(_MOST_VIEWS):
-        if view is base:
-            return True
-        edges = view.next_functions
-        if not edges or (view := edges[0][0]) is None:
-            return False
-    return False
-
-
-_MOST_VIEWS = 32
 _creation_meta = torch._C._autograd._get_creation_meta  # type: ignore[attr-defined]
 _PLAIN_VIEW = torch._C._autograd.CreationMeta.DEFAULT  # type: ignore[attr-defined]
 
@@ -277,6 +244,7 @@ def check_write_under_grad(builder: GraphBuilder, entry: GraphInput, target: Tra
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
     if real.requires_grad and entry.payload.is_leaf:
         raise Uncapturable("exception", "an in-place operation on a leaf that requires grad")
+    takes_writes = write_test()
     if not takes_writes(real):
         raise Uncapturable("input_mutation", "an in-place operation on a view that autograd lets nobody write to")
     builder.guards.add(entry.source, "python", takes_writes, "an in-place operation")

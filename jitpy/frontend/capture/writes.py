@@ -15,7 +15,6 @@ from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import COPYING
 from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 
-from ...runtime.autograd_node import history_is_late
 from . import aliasing, layouts, overlap, views
 from . import graph_effects as effects
 from .autograd_facts import WRITES_STATISTICS, keepers, keeps_result, requires_grad, saved_values, shows
@@ -126,8 +125,6 @@ def check_late(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...],
         for target in tensors_in(facts.argument(name, args, kwargs)):
             if target.is_late:
                 raise Uncapturable("exception", _LEAF_WRITTEN)
-            if target.unasked and history_is_late(builder.inputs[target.storage.input].value):
-                raise Uncapturable("input_mutation", "a view older than the history of its base is written to")
 
 
 def resizes(builder: GraphBuilder, target: TracedTensor, value: Node) -> bool:

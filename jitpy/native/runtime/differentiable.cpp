@@ -72,10 +72,12 @@ torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor) {
 }
 
 // An input that was written to gets the history of its new value. A view passes it on to its base, whose other elements
-// keep theirs: for that torch asks the node also for the gradient of the view's former value, which is zero.
+// keep theirs: for that torch asks the node first for the gradient of the view's former value. Where the node has none,
+// it is zero.
 void rebase(const at::Tensor& input, Edge former, NodePtr node) {
   auto number = node->add_input_metadata(input);
-  if (view_meta(input) != nullptr) {
+  const bool starts_with_it = former.is_valid() && node->num_outputs() != 0 && node->next_edge(0) == former;
+  if (view_meta(input) != nullptr && !starts_with_it) {
     auto* copy = new torch::autograd::CopyBackwards;
     copy->src_options = input.options();
     copy->set_next_edges({std::move(former), {std::move(node), number}});
@@ -323,23 +325,42 @@ PyObject* forget_history(PyObject*, PyObject* object) {
 }
 
 // Whether a view has no history of its own as yet, though its base has got one.
-PyObject* history_is_late(PyObject*, PyObject* object) {
-  if (!is_tensor(object)) {
-    PyErr_SetString(PyExc_TypeError, "history_is_late(tensor)");
-    return nullptr;
-  }
-  const at::Tensor& tensor = tensor_of(object);
-  auto* meta = view_meta(tensor);
-  if (meta == nullptr) Py_RETURN_FALSE;
+bool is_late(const at::Tensor& view, torch::autograd::DifferentiableViewMeta* meta) {
   const std::lock_guard<std::mutex> lock(meta->mutex_);
-  return PyBool_FromLong(meta->grad_fn_ == nullptr && !meta->requires_grad_ &&
-                         meta->get_backward_view().base_.requires_grad() &&
-                         meta->get_attr_version() != static_cast<uint32_t>(tensor._version()));
+  return meta->grad_fn_ == nullptr && !meta->requires_grad_ && meta->get_backward_view().base_.requires_grad() &&
+         meta->get_attr_version() != static_cast<uint32_t>(view._version());
+}
+
+// Whether the history of a view lies behind that of its base by first edges only, not too many.
+bool comes_from(const Node* view, const Node* base) {
+  for (int steps = 0; steps < 32 && view != nullptr; ++steps) {
+    if (view == base) return true;
+    view = view->num_outputs() != 0 ? view->next_edge(0).function.get() : nullptr;
+  }
+  return false;
+}
+
+PyObject* takes_writes(PyObject*, PyObject* object) {
+  if (!is_tensor(object)) Py_RETURN_FALSE;
+  const at::Tensor& tensor = tensor_of(object);
+  const bool computed = tensor.requires_grad() && !tensor.is_leaf();
+  auto* meta = view_meta(tensor);
+  if (meta == nullptr) return PyBool_FromLong(computed || !tensor.requires_grad());
+  const at::Tensor& base = meta->get_backward_view().base_;
+  if (meta->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT || !base.is_alias_of(tensor) ||
+      is_late(tensor, meta))
+    Py_RETURN_FALSE;
+  if (!tensor.requires_grad()) return PyBool_FromLong(!base.requires_grad());
+  try {
+    return PyBool_FromLong(computed && base.requires_grad() && !base.is_leaf() &&
+                           comes_from(tensor.grad_fn().get(), base.grad_fn().get()));
+  } catch (const std::exception&) {  // its base was written to, in a way that autograd cannot follow
+    Py_RETURN_FALSE;
+  }
 }
 
 PyMethodDef functions[] = {
-    {"history_is_late", history_is_late, METH_O,
-     "history_is_late(tensor) -> bool: whether autograd has not been asked for a view's history since its base got one"},
+    {"takes_writes", takes_writes, METH_O, "takes_writes(tensor) -> bool: see jitpy/runtime/autograd_node.py."},
     {"forget_history", forget_history, METH_O, "forget_history(tensor): have autograd look for a view's history anew."},
     {"accumulation_has_hooks", accumulation_has_hooks, METH_O,
      "Whether hooks were put on the node that adds gradients to a leaf's `.grad`."},
