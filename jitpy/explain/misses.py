@@ -9,7 +9,12 @@ from collections.abc import Sequence
 _FORMS = tuple(re.compile(form) for form in (
     r"^constants_equal\((?P<what>.+), (?P<was>.+)\), but found (?P<now>.+?)(?P<why>  # .*)?$",
     r"^length\((?P<what>.+)\) == (?P<was>\d+), but found length (?P<now>\d+)(?P<why>  # .*)?$",
+    r"^alive\((?P<was>.+), (?P<what>(?:type\()?[^,]+?\)?)\), but found (?P<now>.+?)(?P<why>  # .*)?$",
+    r"^(?P<what>.+?) is (?P<was>.+), but found (?P<now>.+?)(?P<why>  # .*)?$",
 ))
+#: how guards print objects
+_ADDRESS = re.compile(r"^(\S+) object at 0x[0-9a-f]+$")
+_FUNCTION = re.compile(r"^(?:function|builtin_function_or_method) (?:_VariableFunctionsClass\.)?(\S+)$")
 #: of a tensor, several facts in one sentence
 _TENSOR = re.compile(r"^(?P<what>[^:]+): (?P<facts>.+? (?:is|has) .+?, expected .+?)(?P<why>  # .*)?$")
 _CELL = re.compile(r"<cell (\w+)>\.cell_contents")
@@ -23,7 +28,10 @@ def _changes(text: str) -> list[tuple[str, str, str]]:
         found = form.match(text)
         if found is not None:
             what = f"len({found['what']})" if text.startswith("length(") else found["what"]
-            return [(what + (found["why"] or ""), found["was"], found["now"])]
+            was, now = (_FUNCTION.sub(r"\1", _ADDRESS.sub(r"some \1", found[key])) for key in ("was", "now"))
+            if was == now:
+                now = f"another {now.removeprefix('some ')}"
+            return [(what + (found["why"] or ""), was, now)]
     found = _TENSOR.match(text)
     said = found["facts"].split("; ") if found is not None else []
     facts = [_FACT.match(_DIMENSIONS.sub(r"dimensions is \1, expected \2", fact)) for fact in said]

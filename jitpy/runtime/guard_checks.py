@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import collections
 import keyword
+import re
 import reprlib
 import struct
 import sys
@@ -462,6 +463,8 @@ def describe_error(error: BaseException) -> str:
 def _plain_name(value: Any, hint: str = "", literal: bool = True) -> str:
     if type(value) is weakref.ref:
         value = value()
+        if value is None:
+            return "an object that is gone"
     return value.__name__ if type(value) is type else short(value)
 
 
@@ -541,7 +544,19 @@ def final_failure(
             return f"{paths[0]}: not all of {', '.join(map(str, paths))} are tensors"
         shared = [str(path) for path, other in places[1:] if storages_overlap(values[0], other)]
         return f"{paths[0]} shares memory with {', '.join(shared)}" if shared else None
+    fact = f"{paths[0]} {_in_words(arg)}"
     try:
-        return None if arg(values[0]) else f"{_plain_name(arg)} is false for {paths[0]}"
+        if arg(values[0]):
+            return None
+        return f"{fact}, but found {short(arg.ask(values[0]))}" if hasattr(arg, "ask") else \
+            f"{fact}, which is no longer so"
     except Exception as error:
-        return f"{_plain_name(arg)} raised {describe_error(error)} for {paths[0]}"
+        return f"{fact}: asking raised {describe_error(error)}"
+
+
+def _in_words(predicate: Any) -> str:
+    """The fact about a value that a predicate stands for: `is 3`, `has no grad`."""
+    if "__repr__" in vars(type(predicate)) and not hasattr(predicate, "__name__"):
+        return repr(predicate)
+    name = getattr(predicate, "__name__", type(predicate).__name__)
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).strip().lower()

@@ -7,6 +7,7 @@ Each answer is compiled for itself, without a break. Where a place has given man
 
 from __future__ import annotations
 
+import linecache
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,8 @@ from ..guards.observations import MANY
 from .traced import TracedScalar
 
 if TYPE_CHECKING:
+    from jitpy.ir.graph import Loc
+
     from ..values import Interpreter
 
 #: How many truth values code is compiled for, over all questions about one tensor.
@@ -33,12 +36,14 @@ _DEVICES: dict[type[int], tuple[str, ...]] = {bool: ("cpu", "cuda"), int: ("cpu"
 @dataclass(frozen=True, slots=True)
 class Question:
     """Guard: what is computed from a tensor is this truth value or integer. `steps` are (function, arguments,
-    keywords), of which the first argument is what the step before it gave. `axes` tell which axis a symbol is."""
+    keywords), of which the first argument is what the step before it gave. `axes` tell which axis a symbol is; `loc`
+    is the program's line that asks."""
 
     steps: tuple[tuple[Any, tuple[Any, ...], tuple[tuple[str, Any], ...]], ...]
     kind: type[int]
     answer: int
-    axes: tuple[tuple[sympy.Symbol, int], ...] = ()
+    axes: tuple[tuple[sympy.Symbol, int], ...]
+    loc: Loc
 
     def __call__(self, tensor: torch.Tensor) -> bool:
         return self.ask(tensor) == self.answer
@@ -51,6 +56,10 @@ class Question:
                 args = tree_map(lambda leaf: evaluate(leaf, sizes) if isinstance(leaf, sympy.Basic) else leaf, args)
             found = function(found, *args, **dict(kwargs))
         return self.kind(found)
+
+    def __repr__(self) -> str:
+        line = linecache.getline(self.loc.filename, self.loc.line).strip()
+        return f"in `{line}` is {self.answer}"
 
 
 def truth_of_flag(interp: Interpreter, scalar: TracedScalar) -> bool | None:
@@ -84,14 +93,14 @@ def _answer(interp: Interpreter, scalar: TracedScalar, kind: type[int]) -> int |
     known = {symbol for symbol, _ in axes}
     if any(_is_computed(step[1:], known) for step in steps):
         return None
-    asked = Question(tuple(reversed(steps)), kind, 0, axes)
+    asked = Question(tuple(reversed(steps)), kind, 0, axes, interp.loc())
     answer = asked.ask(tensor)
     fact = hash((str(asked.steps), kind, answer))
     most = _MOST_ANSWERS if kind is bool else MANY
     if interp.context.may_break and interp.context.history.is_needed_often((entry.source.key(), kind.__name__), fact,
                                                                            most):
         return None
-    builder.guards.add(entry.source, "python", replace(asked, answer=answer), f"a branch, {interp.loc()}")
+    builder.guards.add(entry.source, "python", replace(asked, answer=answer), f"a branch, {asked.loc}")
     return answer
 
 

@@ -37,6 +37,7 @@ Kinds and their argument:
 from __future__ import annotations
 
 import abc
+import operator
 import types
 import weakref
 from collections.abc import Callable
@@ -155,10 +156,17 @@ class Answers:
         self.answer = answer
 
     def __call__(self, value: Any) -> bool:
-        return bool(self.question(value) == self.answer)
+        return bool(self.ask(value) == self.answer)
+
+    def ask(self, value: Any) -> Any:
+        return self.question(value)
 
     def __repr__(self) -> str:
-        return f"{getattr(self.question, '__name__', self.question)} gives {self.answer!r}"
+        name = getattr(self.question, "__name__", None)
+        if name is None and isinstance(self.question, operator.methodcaller):
+            name, *args = self.question.__reduce__()[1]  # type: ignore[misc]
+            name += f"({', '.join(map(repr, args))})"
+        return f"{name or self.question} is {self.answer!r}"
 
 
 @dataclass(frozen=True, slots=True)
