@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import inspect
 import linecache
 import sys
@@ -519,7 +520,9 @@ class Engine:
                 code = with_compiled_bodies(code, start_in(code), frozenset(point.locals),
                                             lambda body: self._continuation(body, space))
             found = self._continuation(code, space)
-            if not captured:
+            if captured:
+                found.plainly = functools.partial(self.resume, point, False, globals_by_id)
+            else:
                 found.run_original_always = True
             self._resumes[key] = found
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 
@@ -152,6 +153,129 @@ def handed_in():
         return y
 
     return (lambda x: fn(x, Noted(4))), (log, holder)
+
+
+@jitpy.disable
+def opaque(number):
+    return Noted(number)
+
+
+@case(one, factory=True)
+def returned_by_an_operation_that_breaks():
+    log = Noted.log = []
+
+    def fn(x):
+        noted = opaque(3)
+        y = x + noted.number
+        noted = None
+        log.append("behind")
+        return y * 2
+
+    return fn, log
+
+
+@case(one, factory=True)
+def deleted_and_replaced_behind_breaks():
+    log = Noted.log = []
+
+    def fn(x):
+        first, second = opaque(1), opaque(2)
+        y = x + first.number
+        del first
+        log.append("first is gone")
+        jitpy.graph_break()
+        for number in range(3, 5):
+            y = y * second.number
+            second = opaque(number)
+            log.append("replaced")
+        return y * 2
+
+    return fn, log
+
+
+@case(one, factory=True)
+def variable_of_a_callee_that_breaks():
+    log = Noted.log = []
+
+    def add(x):
+        noted = opaque(3)
+        jitpy.graph_break()
+        return x + noted.number
+
+    def fn(x):
+        y = add(x)
+        log.append("behind")
+        jitpy.graph_break()
+        return y * 2
+
+    return fn, log
+
+
+@case(one, factory=True)
+def held_by_the_caller():
+    log = Noted.log = []
+    kept = Noted(5)
+
+    def fn(x):
+        noted = kept
+        jitpy.graph_break()
+        y = x + noted.number
+        noted = None
+        log.append("behind")
+        return y * 2
+
+    return fn, log
+
+
+@case(one, factory=True)
+def argument_of_an_operation_that_breaks():
+    log = Noted.log = []
+
+    @jitpy.disable
+    def number_of(noted):
+        return noted.number
+
+    def fn(x):
+        y = x + number_of(opaque(6))
+        log.append("behind")
+        return y * 2
+
+    return fn, log
+
+
+@jitpy.disable
+def opaque_list(count):
+    return [Noted(number) for number in range(count)]
+
+
+@case(one, factory=True)
+def items_and_attributes_of_others():
+    log = Noted.log = []
+
+    @jitpy.disable
+    def holder():
+        found = Plain()
+        found.held = Noted("held")
+        return found
+
+    def fn(x):
+        listed, around = opaque_list(3), holder()
+        y = x + listed[0].number
+        listed.pop()
+        log.append("popped")
+        jitpy.graph_break()
+        y = y * 2
+        listed = None
+        log.append("no list")
+        del around
+        log.append("behind")
+        return y * 2
+
+    return fn, log
+
+
+class Plain:
+    """Holds others."""
 
 
 test_all = make_test(__name__)

@@ -170,4 +170,105 @@ def generator_in_a_variable_is_seen(x):
     return x + next(lines), lines, kinds, chained, [more]
 
 
+class Noted:
+    """Writes its name down when it goes."""
+
+    def __init__(self, log, name):
+        self.log, self.name = log, name
+
+    def __del__(self):
+        self.log.append(self.name)
+
+
+@case(one)
+def variables_of_a_generator_left_behind_a_break(x):
+    log = []
+
+    def numbers():
+        kept = Noted(log, "kept")
+        for i in range(4):
+            last = Noted(log, i)
+            yield last.name + len(kept.name)
+
+    for i in numbers():
+        x = x + i
+        graph_break()
+        if i == 5:
+            break
+    log.append("behind")
+    return x * 2, log
+
+
+@case(one)
+def consumed_in_part_by_a_builtin_that_breaks(x):
+    log = []
+
+    def found(i):
+        graph_break()
+        return i == 2
+
+    x = x + any(found(i) for i in closing(log, "any"))
+    log.append("between")
+    x = x * all(found(i) for i in closing(log, "all"))
+    log.append("behind")
+    return x * 2, log
+
+
+@case(one)
+def chained_and_left_behind_a_break(x):
+    import itertools
+
+    log = []
+    for number, i in enumerate(itertools.chain.from_iterable([[7], closing(log), closing(log, "never")])):
+        x = x + i
+        graph_break()
+        if number == 3:
+            break
+    log.append("behind")
+    return x * 2, log
+
+
+@case(one)
+def left_in_a_callee_by_a_break(x):
+    log = []
+
+    def add(x):
+        for i in zip(closing(log, "first"), closing(log, "second")):
+            x = x + i[0]
+            graph_break()
+            if i[0] == 2:
+                break
+        log.append("end of the callee")
+        return x
+
+    x = add(x) * 2
+    log.append("behind")
+    return x, log
+
+
+@case(one)
+def made_by_a_call_that_breaks(x):
+    log = []
+
+    def opened():
+        graph_break()
+        lines = closing(log)
+        next(lines)
+        return lines
+
+    lines = opened()
+    x = x + next(lines)
+    lines = None
+    log.append("behind")
+    return x * 2, log
+
+
+@case(one)
+def left_by_an_exception_that_depends_on_data(x):
+    for i in closing([]):
+        graph_break()
+        if (x * 0 + i).sum() > 5:
+            raise KeyError(i)
+
+
 test_all = make_test(__name__)

@@ -8,7 +8,6 @@ own place, after the side effects that come before it and inside the handlers th
 from __future__ import annotations
 
 import threading
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -65,9 +64,13 @@ class Checked:
         return None
 
     def take_failure(self) -> Exception | None:
-        """Why this thread's last call returned None; None where the graph was left alone."""
+        """Why this thread's last call returned None, where that is an error of jitpy's own unless the program raises
+        too; errors of that kind no operation raises for its values."""
         failure: Exception | None = self._local.__dict__.pop("failure", None)
-        return failure
+        return failure if config.raise_errors and isinstance(failure, _INTERNAL) else None
+
+
+_INTERNAL = (AttributeError, NameError, AssertionError, SystemError)
 
 
 def runs_once(node: Node) -> bool:
@@ -77,18 +80,4 @@ def runs_once(node: Node) -> bool:
     return not (op.is_pure and ours)
 
 
-def run_plainly(checked: Checked, code: types.CodeType, globals: dict[str, Any], cells: tuple[Any, ...],
-                params: tuple[Any, ...]) -> Any:
-    """Run a frame's own code, all of whose parameters are positional, in place of a graph that failed."""
-    failure = checked.take_failure()
-    result = types.FunctionType(code, globals, code.co_name, None, cells or None)(*params)
-    if config.raise_errors and isinstance(failure, _INTERNAL):
-        raise RuntimeError(f"the graph of {code.co_name} raised {failure!r}, and the program did not") from failure
-    return result
-
-
-#: errors that no operation raises for its values: where the program does not raise, they are jitpy's own
-_INTERNAL = (AttributeError, NameError, AssertionError, SystemError)
-
-
-__all__ = ["Checked", "run_plainly", "runs_once"]
+__all__ = ["Checked", "runs_once"]

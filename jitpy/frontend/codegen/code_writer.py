@@ -56,9 +56,13 @@ class CodeWriter:
         self.begin_call(push)
         for load in loads:
             self.push(load)
+        self.finish_call(len(loads))
+
+    def finish_call(self, count: int) -> None:
+        """Call what `begin_call` and the arguments have pushed."""
         if _PY311:
-            self.emit("PRECALL", len(loads))
-        self.emit("CALL", len(loads))
+            self.emit("PRECALL", count)
+        self.emit("CALL", count)
 
     def push(self, load: Any) -> None:
         """Push what a loader pushes."""

@@ -79,7 +79,7 @@ class Emitter(CodeWriter):
         self._live_ids: dict[int, int] = {}
         #: where each live payload is found: ("output", temp name) or ("input", Source); empty in the first pass
         self.places: list[tuple[str, Any]] | None = None
-        #: where the code calls a callable with a tuple of arguments, as `return callable(*arguments)`
+        #: where the code calls a callable with one argument, as `return callable(argument)`
         self.hand_over = Label()
         self.uses_hand_over = False
 
@@ -124,12 +124,18 @@ class Emitter(CodeWriter):
         self.load(target)
         self.emit("STORE_ATTR", name)
 
-    def return_call(self, function: Any, arguments: Callable[[], None]) -> None:
-        """`return function(*arguments)`, from a frame that is not seen from then on; `arguments` pushes a tuple."""
+    def return_call(self, function: Any, argument: Callable[[], None]) -> None:
+        """`return function(argument)`, from a frame that is not seen from then on, and holds nothing."""
         self.begin_call(later(self.const, function))
-        arguments()
+        argument()
         self.emit("JUMP_BACKWARD_NO_INTERRUPT", self.hand_over)
         self.uses_hand_over = True
+
+    def let_go(self, but: Iterable[str] = ()) -> None:
+        """Drop what the frame holds, except for some variables."""
+        for name in {*self.params, *(f"___t{k + 1}" for k in range(self._temps))}.difference(but):
+            self.emit("LOAD_CONST", None)
+            self.emit("STORE_FAST", name)
 
     # -- sources --------------------------------------------------------------------------------------------
 
@@ -395,20 +401,22 @@ class Emitter(CodeWriter):
 
     def assemble(self) -> types.CodeType:
         """The code object: positional parameters of the original, its free variables, prelude then body."""
-        head = CodeWriter(self.location)
+        head: list[Any] = []
+        self.out = head
         free = self.code.co_freevars
         if free:
-            head.emit("COPY_FREE_VARS", len(free))
+            self.emit("COPY_FREE_VARS", len(free))
         if self.uses_hand_over:
             # The code before RESUME is hidden from tracebacks: the frame is the resume function's from then on.
             begin = Label()
-            head.emit("JUMP_FORWARD", begin)
-            head.out.append(self.hand_over)
-            head.emit("CALL_FUNCTION_EX", 0)
-            head.emit("RETURN_VALUE")
-            head.out.append(begin)
-        head.emit("RESUME", 0)
-        return make_code([*head.out, *self.prelude, *self.body], self.code, self.params, free)
+            self.emit("JUMP_FORWARD", begin)
+            head.append(self.hand_over)
+            self.let_go()
+            self.finish_call(1)
+            self.emit("RETURN_VALUE")
+            head.append(begin)
+        self.emit("RESUME", 0)
+        return make_code([*head, *self.prelude, *self.body], self.code, self.params, free)
 
 
 def unreconstructable(value: Value, born: int) -> Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,17 +44,17 @@ from ..polyfills.construct import looked_up
 from ..values import (
     NULL,
     CellValue,
-    GeneratorValue,
     Interpreter,
     Value,
     const,
 )
 from . import builders, live_generators, live_iterator_code  # noqa: F401  (register how objects are rebuilt)
-from .checked import Checked, run_plainly, runs_once
-from .code_writer import JUMP_IF_NOT_NONE
+from .checked import Checked, runs_once
+from .code_writer import JUMP_IF_NOT_NONE, later
 from .frame_code import Emitter
+from .hand_over import TailCall, let_go, run_to_end
 from .plain_loops import Loop, PlainLoops
-from .resume import ResumePoint, TailCall, raises_instead, run_to_end, run_to_raise
+from .resume import ResumePoint, raises_instead
 from .side_effects import replay
 
 _PY311 = sys.version_info < (3, 12)
@@ -283,9 +283,9 @@ class FrameCodegen:
         """The graph raised an exception that no graph is expected to raise (memory is short, the user interrupts): the
         `with` and `try` blocks around it are left with it."""
         error = emitter.store_temp()
-        emitter.call(instead, lambda: emitter.const(self.context.root_globals),
-                     *self._own_values(emitter), lambda: emitter.emit("LOAD_FAST", error))
-        emitter.emit("RETURN_VALUE")
+        function = later(emitter.call, instead, later(emitter.const, self.context.root_globals),
+                         self._push_cells(emitter))
+        self._hand_over(emitter, later(emitter.const, None), function, [*param_names(self.code), error])
 
     def _write_plain_run(self, emitter: Emitter, checked: Checked) -> None:
         """Where the graph gave None it failed: the frame runs as plain Python from its start."""
@@ -296,24 +296,33 @@ class FrameCodegen:
         self.plain = all_positional(self.code)
         if self._generators():
             emitter.run(put_back, lambda: emitter.emit("LOAD_FAST", _STATES))
-        constants = [lambda obj=obj: emitter.const(obj) for obj in (checked, self.plain, self.context.root_globals)]
-        emitter.call(run_plainly, *constants, *self._own_values(emitter))
-        emitter.emit("RETURN_VALUE")
+        constants = self.plain, self.context.root_globals, self.plain.co_name, None
+        function = later(emitter.call, types.FunctionType, *(later(emitter.const, obj) for obj in constants),
+                         self._push_cells(emitter))
+        self._hand_over(emitter, later(emitter.call, checked.take_failure), function, param_names(self.code))
         emitter.out.append(go_on)
 
-    def _own_values(self, emitter: Emitter) -> tuple[Callable[[], None], Callable[[], None]]:
-        """The code that pushes the frame's closure and its parameters, as tuples."""
-        def cells() -> None:
-            for name in self.code.co_freevars:
-                emitter.closure_cell(name)
-            emitter.emit("BUILD_TUPLE", len(self.code.co_freevars))
+    def _push_cells(self, emitter: Emitter) -> Callable[[], None]:
+        """The code that pushes the frame's closure."""
+        return later(emitter.closure_cells, self.code.co_freevars, ())
 
-        def params() -> None:
-            for name in param_names(self.code):
-                emitter.emit("LOAD_FAST", name)
-            emitter.emit("BUILD_TUPLE", len(param_names(self.code)))
+    def _hand_over(self, emitter: Emitter, expected: Callable[[], None], function: Callable[[], None],
+                   arguments: Sequence[str | Callable[[], None]]) -> None:
+        """`return function(*arguments)`, which a resume function leaves to the code that called it. `expected` pushes
+        the exception that is to come, or None; an argument may be a variable."""
+        def pack() -> None:
+            for push in (expected, function, *arguments):
+                if isinstance(push, str):
+                    emitter.emit("LOAD_FAST", push)
+                else:
+                    push()
+            emitter.emit("BUILD_TUPLE", len(arguments) + 2)
 
-        return cells, params
+        if is_resume_code(self.code):
+            emitter.call(TailCall, pack)
+            emitter.emit("RETURN_VALUE")
+        else:
+            emitter.return_call(run_to_end, pack)
 
     # -- returning ------------------------------------------------------------------------------------------
 
@@ -415,11 +424,10 @@ class FrameCodegen:
             emitter.load(value)
             names[id(value)] = emitter.store_temp()
 
-        live = [value for frame in frames for value in (*frame.stack, *frame.locals.values(), *frame.cells.values(),
-                                                        first_argument(frame, self.context) or NULL)]
-        for value in live:
-            keep(value)
-        _check_open(abandoned(self.interp), live)
+        for frame in frames:
+            for value in (*frame.stack, *frame.locals.values(), *frame.cells.values(),
+                          first_argument(frame, self.context) or NULL):
+                keep(value)
         return names
 
     def _point(self, frame: Frame, stack: list[Value], index: int, inner: ResumePoint | None,
@@ -442,11 +450,11 @@ class FrameCodegen:
         return inner
 
     def _arguments(self, frames: list[Frame], stack: list[Any]) -> list[Any]:
-        """The arguments of a resume call, in the order of `ResumePoint.parameters`: Values, or names of temporaries."""
+        """The arguments of a resume call, the closure first: Values, names of temporaries, tuples of cells, or None."""
         out: list[Any] = []
         for depth, frame in enumerate(frames):
-            if depth and _cell_order(frame):
-                out.append(tuple(frame.cells[n] for n in _cell_order(frame)))
+            if not depth or _cell_order(frame):
+                out.append(tuple(frame.cells[n] for n in _cell_order(frame)) or None)
             first = first_argument(frame, self.context)
             out += [first] if first is not None else []
             own = stack if depth == len(frames) - 1 else frame.stack
@@ -457,7 +465,6 @@ class FrameCodegen:
     def _write_resume(self, emitter: Emitter, frames: list[Frame], names: dict[int, str], stack: list[Any],
                       index: int, captured: bool, raises: str | None = None, loop: Loop | None = None) -> None:
         """`return resume(...)`, which a resume function leaves to the code that called it."""
-        root = frames[0]
         try:
             inner = self._point(frames[-1], stack, index, None, raises is not None)
             if loop is not None:
@@ -474,6 +481,8 @@ class FrameCodegen:
         def push(item: Any) -> None:
             if isinstance(item, str):
                 emitter.emit("LOAD_FAST", item)
+            elif item is None:
+                emitter.emit("LOAD_CONST", None)
             elif isinstance(item, tuple):
                 for cell in item:
                     push(cell)
@@ -481,32 +490,10 @@ class FrameCodegen:
             else:
                 emitter.emit("LOAD_FAST", names[id(item)])
 
-        def closure() -> None:
-            cells = _cell_order(root)
-            if cells:
-                push(tuple(root.cells[n] for n in cells))
-            else:
-                emitter.emit("LOAD_CONST", None)
-
         # with symbolic sizes, what raised for some of them need not raise for all that the guards let through
         expected = self.expected if config.raise_errors and not self.context.sizes.symbols else None
-        loads = [lambda: emitter.const(target), closure, *((lambda a=a: push(a)) for a in arguments)]
-
-        if expected is not None:
-            loads.insert(0, lambda: emitter.const(expected))
-            if is_resume_code(self.code):
-                loads.insert(0, lambda: emitter.const(run_to_raise))
-
-        def pack() -> None:
-            for load in loads:
-                load()
-            emitter.emit("BUILD_TUPLE", len(loads))
-
-        if is_resume_code(self.code):
-            emitter.call(TailCall, pack)
-            emitter.emit("RETURN_VALUE")
-        else:
-            emitter.return_call(run_to_end if expected is None else run_to_raise, pack)
+        self._hand_over(emitter, later(emitter.const, expected), later(emitter.const, target),
+                        [later(push, item) for item in arguments])
 
     def _plain_loop(self, frames: list[Frame], ins: Ins) -> Loop | None:
         """The loop that a break closes, if nothing of it is worth compiling."""
@@ -555,6 +542,12 @@ class FrameCodegen:
                 emitter.emit("PUSH_NULL")
             else:
                 emitter.emit("LOAD_FAST", names[id(value)])
+        # what the code behind does not need ends where the instruction drops it
+        needed = {names[id(value)] for item in self._arguments(frames, rest) if item is not None
+                  for value in (item if isinstance(item, tuple) else (item,))}
+        if is_resume_code(self.code):
+            emitter.run(let_go)
+        emitter.let_go(needed)
         # what an inner frame raises is raised again there, for its traceback
         covered = len(frames) > 1 or ins.handler is not None
         failed = Label()
@@ -597,8 +590,8 @@ class FrameCodegen:
             emitter.out.append(failed)
             exc = emitter.store_temp()
             emitter.run(_forget_frame, lambda: emitter.emit("LOAD_FAST", exc))
-            self._write_resume(emitter, frames, names, list(frame.stack), _call_start(frame, ins.index), captured=True,
-                               raises=exc)
+            left = [*rest, *(v if v is NULL or names[id(v)] in needed else None for v in operands)]
+            self._write_resume(emitter, frames, names, left, _call_start(frame, ins.index), captured=True, raises=exc)
 
     def _native(self, emitter: Emitter, frame: Frame, ins: Ins, jump: Label | None) -> tuple[Instr, int]:
         """The instruction to run, and how many values it leaves when it does not jump."""
@@ -637,22 +630,6 @@ class FrameCodegen:
         if name == "MATCH_KEYS":
             return instruction, 3
         return instruction, instruction.stack_effect(jump=False) + (pops_of(ins) or 0)
-
-
-def _check_open(opened: list[GeneratorValue], live: list[Any]) -> None:
-    """Leave loops over a generator that is in a `try` or `with` to plain Python: what is built for a resume function is
-    held until that returns, and eager closes the generator when the loop is left."""
-    held: set[int] = set()
-    while opened and live:
-        value = live.pop()
-        if id(value) not in held:
-            held.add(id(value))
-            live += value.children() if hasattr(value, "children") and (value.is_generator or value.is_iterator) else ()
-    looped = [generator for generator in opened if id(generator) in held]
-    if looped:
-        first = min(looped, key=lambda generator: generator.born)
-        cause = GraphBreak("finalizer", f"{first.describe()} is left half-way at a graph break", tail=True)
-        raise RestartAnalysis(first.born, cause)
 
 
 def _close_over_others(a: Frame, b: Frame) -> bool:

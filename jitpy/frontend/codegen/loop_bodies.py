@@ -25,7 +25,8 @@ from bytecode import Bytecode, CellVar, FreeVar, Instr, Label
 
 from ..bytecode.code import CodeTable, CodeView, view_of
 from .code_writer import JUMP_IF_NONE, CodeWriter, assemble, later, make_code
-from .resume import hide_frames, single
+from .hand_over import hide_frames
+from .resume import single
 
 _ITEM = "___item"
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -19,12 +19,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bytecode import Bytecode, CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
+from bytecode import CellVar, FreeVar, Instr, Label, TryBegin, TryEnd
 from bytecode.instr import InstrLocation
 
 from ..bytecode.code import CodeTable, CodeView, view_of
 from ..bytecode.resume_codes import Resumable, origins, plain
 from .code_writer import CodeWriter, later, make_code
+from .hand_over import TailCall, let_go, run_to_end
 
 _PY311 = sys.version_info < (3, 12)
 _PY313 = sys.version_info >= (3, 13)
@@ -75,15 +76,6 @@ class ResumePoint:
         return names
 
 
-class TailCall(tuple):
-    """(function, *arguments): what the compiled code of a resume function returns instead of calling the next one.
-
-    So a loop with a break in it does not deepen Python's stack with every iteration.
-    """
-
-    __slots__ = ()
-
-
 class LoopExit:
     """Plain Python calls it at the end of a loop: `(stack, cells, variables)` -> the call of what goes on there."""
 
@@ -103,37 +95,7 @@ class LoopExit:
         if target is None:
             point = replace(self.point, locals=bound)
             target = self.targets[bound] = self.resume(point, True, self.globals_by_id)
-        return TailCall((target, cells, *stack, *[variables[name] for name in bound]))
-
-
-def run_to_end(function: Any, *arguments: Any) -> Any:
-    """Call a resume function, and those that it hands over to."""
-    result = function(*arguments)
-    while type(result) is TailCall:
-        function, *arguments = result
-        del result
-        result = function(*arguments)
-    return result
-
-
-def run_to_raise(expected: type[BaseException], function: Any, *arguments: Any) -> Any:
-    """Call the resume function of a program that raises, as tracing found; AssertionError if it does not."""
-    result = run_to_end(function, *arguments)
-    raise AssertionError(f"jitpy: tracing found that the program raises {expected.__name__}; it returned {result!r}")
-
-
-def hide_frames(function: types.FunctionType) -> None:
-    """Keep a function's frames out of tracebacks and `sys._getframe()`: to CPython, a frame that has not come to RESUME
-    does not exist yet."""
-    view = Bytecode.from_code(function.__code__)
-    for position, item in enumerate(view):
-        if isinstance(item, Instr) and item.name == "RESUME":
-            view[position] = Instr("NOP", location=item.location)
-    function.__code__ = view.to_code()
-
-
-hide_frames(run_to_end)
-hide_frames(run_to_raise)
+        return TailCall((None, target, cells, *stack, *[variables[name] for name in bound]))
 
 
 #: resume function's code -> where it goes on, and the globals by identity
@@ -160,8 +122,8 @@ def start_in(code: types.CodeType) -> int:
 
 
 def raises_instead(code: types.CodeType) -> Callable[..., Any] | None:
-    """For a resume function that goes on inside a `with` or a `try`: `raises(globals, cells, arguments, error)` calls
-    its sibling that raises an exception there, so that these blocks see it. None for other code."""
+    """For a resume function that goes on inside a `with` or a `try`: `raises(globals, cells)` makes its sibling that
+    raises an exception there, its last argument, so that these blocks see it. None for other code."""
     found = _points.get(code)
     if found is None:
         return None
@@ -198,9 +160,9 @@ def _behind_exits(view: CodeView, index: int) -> int:
 
 
 def _raise_instead(point: ResumePoint, spaces: dict[int, dict[str, Any]], globals: dict[str, Any],
-                   cells: tuple[Any, ...], arguments: tuple[Any, ...], error: BaseException) -> Any:
+                   cells: tuple[Any, ...] | None) -> Any:
     code = resume_code(_raising(point), spaces)
-    return types.FunctionType(code, globals, code.co_name, None, cells or None)(*arguments, error)
+    return types.FunctionType(code, globals, code.co_name, None, cells)
 
 
 def _raising(point: ResumePoint) -> ResumePoint:
@@ -257,6 +219,9 @@ def _prologue(point: ResumePoint, target: Label, line: int) -> list[Any]:
         writer.emit("RETURN_GENERATOR")
         writer.emit("POP_TOP")
     writer.emit("RESUME", 0)
+    if not point.yields:
+        writer.call(let_go)
+        writer.emit("POP_TOP")
     for name in own:
         writer.closure_cell(closure_name(point.code, name))
         writer.emit("STORE_FAST", name)
@@ -388,12 +353,20 @@ def _insert_inner_call(out: list[Any], places: list[int], point: ResumePoint, ta
     writer = CodeWriter(location)
     writer.emit("JUMP_FORWARD", skip)
     writer.out.append(target)
-    values = [later(writer.take, name) for name in inner.parameters("i")]
-    if inner.cells:
-        parts = [later(writer.const, part) for part in (code, space, code.co_name, None)]
-        writer.call_pushed(lambda: writer.call(types.FunctionType, *parts, later(writer.take, "___closure")), *values)
-    else:
-        writer.call(types.FunctionType(code, space, code.co_name), *values)
+    parts = [code, space, code.co_name, None]
+
+    def call() -> None:
+        writer.const(None)
+        if inner.cells:
+            writer.call(types.FunctionType, *(later(writer.const, part) for part in parts),
+                        later(writer.take, "___closure"))
+        else:
+            writer.const(types.FunctionType(code, space, code.co_name))
+        for name in inner.parameters("i"):
+            writer.take(name)
+        writer.emit("BUILD_TUPLE", len(inner.parameters("i")) + 2)
+
+    writer.call(run_to_end, call)
     writer.out.append(skip)
     out += writer.out
     places += [index] * sum(isinstance(i, Instr) for i in writer.out)

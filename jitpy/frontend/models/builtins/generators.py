@@ -6,14 +6,13 @@ as CPython switches its stack of exception states.
 
 from __future__ import annotations
 
-import builtins
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
 from ...breaks import GraphBreak
-from ...bytecode.code import Ins
+from ...bytecode.suspended import closing_runs_code
 from ...interpreter.callees import builtin
 from ...interpreter.frame import PUSHED, Frame, TracedException
 from ...values import NONE, UNKNOWN, ExceptionValue, Exhausted, GeneratorValue, Interpreter, Value
@@ -52,40 +51,7 @@ def delegate_of(frame: Frame) -> Value | None:
 
 def is_guarded(frame: Frame) -> bool:
     """Whether a suspended frame is inside `try` or `with` such that closing it runs code of its own."""
-    handler = frame.current.handler
-    while handler is not None:
-        target = frame.instructions[handler.target]
-        if target.name == "CLEANUP_THROW":
-            handler = target.handler
-            continue
-        if target.name == "CALL_INTRINSIC_1" and target.arg.name == "INTRINSIC_STOPITERATION_ERROR":
-            return False
-        raised_again = _raises_close_again(frame, handler.target)
-        if raised_again is None:
-            return True
-        handler = raised_again.handler
-    return False
-
-
-def _raises_close_again(frame: Frame, at: int) -> Ins | None:
-    """The `RERAISE` to which a handler comes with GeneratorExit, where all that it does is to look for other types."""
-    instructions = frame.instructions
-    if instructions[at].name in ("PUSH_EXC_INFO", "COPY"):
-        at += 1
-    while instructions[at].name == "LOAD_GLOBAL" and instructions[at + 1].name == "CHECK_EXC_MATCH":
-        kind, test = _builtin_class(frame, instructions[at].arg[1]), instructions[at + 2]
-        if kind is None or issubclass(GeneratorExit, kind) or not test.name.endswith("_IF_FALSE"):
-            return None
-        at = test.target
-    if instructions[at].name == "POP_EXCEPT":
-        at += 1
-    return instructions[at] if instructions[at].name == "RERAISE" else None
-
-
-def _builtin_class(frame: Frame, name: str) -> type | None:
-    """The builtin class of that name, None where the module has another thing of that name."""
-    found = vars(builtins).get(name)
-    return found if isinstance(found, type) and name not in (frame.globals.real or {}) else None
+    return closing_runs_code(frame.instructions, frame.current.index, frame.globals.real or {})
 
 
 def abandoned(interp: Interpreter) -> list[GeneratorValue]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...breaks import GraphBreak
+from ...codegen.hand_over import let_go, run_to_end
 from ...guards.guard_set import MISSING
 from ...guards.source import constant
 from ...interpreter.callees import Args, Kwargs, builtin, handler_of
@@ -306,6 +307,18 @@ def make_function(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     cells = closure.forced(interp) if closure.base is tuple else None
     return FunctionValue(code.value, globals_.real_dict, name=text, qualname=code.value.co_qualname,
                          closure=cells)  # type: ignore[arg-type]
+
+
+@builtin(run_to_end)
+def call_inner(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """The call of an inner resume function."""
+    _, function, *arguments = args[0].forced(interp)
+    return interp.call(function, arguments, {})
+
+
+@builtin(let_go)
+def hold_nothing(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    return NONE
 
 
 @builtin(super)
