@@ -219,7 +219,7 @@ class ScalarBuilder:
     def __init__(self) -> None:
         self._table: dict[Any, Expr] = {}
 
-    if TYPE_CHECKING:  # the primitives that `_add_methods` adds
+    if TYPE_CHECKING:  # the operations in `_METHODS`
         def __getattr__(self, name: str) -> Any: ...
 
     def make(self, op: str, args: tuple[Expr, ...], dtype: torch.dtype, attr: Any = None) -> Expr:
@@ -345,14 +345,6 @@ class ScalarBuilder:
             return self.mul(a, 1.0 / b.attr)
         return self._prim("truediv", a, b)
 
-    def maximum(self, a: Any, b: Any) -> Expr:
-        a, b = self._lift((a, b))
-        return self.logical_or(a, b) if a.dtype is BOOL else self._prim("maximum", a, b)
-
-    def minimum(self, a: Any, b: Any) -> Expr:
-        a, b = self._lift((a, b))
-        return self.logical_and(a, b) if a.dtype is BOOL else self._prim("minimum", a, b)
-
     def relu(self, x: Expr) -> Expr:
         return self.where(self.lt(x, 0), 0, x)  # keeps -0.0 and NaN
 
@@ -361,18 +353,6 @@ class ScalarBuilder:
         if not a.dtype.is_floating_point and not (b.op == "const" and b.attr not in (0, -1)):
             raise NotCovered("integer division by what may be 0, which eager reports")
         return self._prim(op, a, b)
-
-    def floordiv(self, a: Any, b: Any) -> Expr:
-        """Rounded down, on integers and floats."""
-        return self._divide("floordiv", a, b)
-
-    def mod(self, a: Any, b: Any) -> Expr:
-        """The remainder with the divisor's sign."""
-        return self._divide("mod", a, b)
-
-    def fmod(self, a: Any, b: Any) -> Expr:
-        """The remainder with the dividend's sign."""
-        return self._divide("fmod", a, b)
 
     def pow(self, a: Any, b: Any) -> Expr:
         """Integer powers by constants are products; eager keeps a constant exponent of a float32 in float64."""
@@ -414,51 +394,22 @@ class ScalarBuilder:
         a, b = self._lift((a, b))
         return a if a.dtype is BOOL and _is_const(b, 0) else self._test("ne", a, b)
 
-    def bitwise_and(self, a: Any, b: Any) -> Expr:
-        a, b = self._lift((a, b))
-        return self.logical_and(a, b) if a.dtype is BOOL else self._prim("bitwise_and", a, b)
-
-    def bitwise_or(self, a: Any, b: Any) -> Expr:
-        a, b = self._lift((a, b))
-        return self.logical_or(a, b) if a.dtype is BOOL else self._prim("bitwise_or", a, b)
-
-    def bitwise_xor(self, a: Any, b: Any) -> Expr:
-        a, b = self._lift((a, b))
-        return self.ne(a, b) if a.dtype is BOOL else self._prim("bitwise_xor", a, b)
-
-    def bitwise_not(self, a: Expr) -> Expr:
-        return self.logical_not(a) if a.dtype is BOOL else self._prim("bitwise_not", a)
-
     def _of_float(self, op: str, x: Expr) -> Expr:
         return self._prim(op, x) if x.dtype.is_floating_point else x
 
-    def floor(self, x: Expr) -> Expr:
-        return self._of_float("floor", x)
+    def _of_bool(self, op: str, *args: Any) -> Expr:
+        operands = self._lift(args)
+        return getattr(self, _BOOLEAN[op])(*operands) if operands[0].dtype is BOOL else self._prim(op, *operands)
 
-    def ceil(self, x: Expr) -> Expr:
-        return self._of_float("ceil", x)
-
-    def trunc(self, x: Expr) -> Expr:
-        return self._of_float("trunc", x)
-
-    def round(self, x: Expr) -> Expr:
-        """To nearest, ties to even."""
-        return self._of_float("round", x)
+    def _question(self, op: str, x: Expr) -> Expr:
+        """Whether a float is so; all integers are finite."""
+        return self._test(op, x) if x.dtype.is_floating_point else self.const(op == "isfinite", BOOL)
 
     def abs(self, x: Expr) -> Expr:
         return x if x.dtype in (BOOL, torch.uint8) else self._prim("abs", x)
 
     def sign(self, x: Expr) -> Expr:
         return x if x.dtype is BOOL else self._prim("sign", x)
-
-    def isnan(self, x: Expr) -> Expr:
-        return self._test("isnan", x) if x.dtype.is_floating_point else self.const(False, BOOL)
-
-    def isinf(self, x: Expr) -> Expr:
-        return self._test("isinf", x) if x.dtype.is_floating_point else self.const(False, BOOL)
-
-    def isfinite(self, x: Expr) -> Expr:
-        return self._test("isfinite", x) if x.dtype.is_floating_point else self.const(True, BOOL)
 
     def signbit(self, x: Expr) -> Expr:
         if x.dtype.is_floating_point:
@@ -494,59 +445,34 @@ class ScalarBuilder:
         return self.make("logical_not", (a,), BOOL)
 
 
-_BINARY = ("sub", "atan2", "hypot", "copysign")
-_UNARY = (
-    "neg",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "erf",
-    "erfc",
-    "sigmoid",
-    "reciprocal",
-    "lgamma",
-)
-_TESTS = ("eq", "lt", "le", "gt", "ge")
+#: operations that are others of truth values
+_BOOLEAN = {"maximum": "logical_or", "minimum": "logical_and", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+            "bitwise_xor": "ne", "bitwise_not": "logical_not"}
+#: the method that makes an operation of each of these names. `floordiv` rounds down, `round` to even; `mod` has the
+#: sign of the divisor, `fmod` that of the dividend.
+_METHODS = {
+    **dict.fromkeys((
+        "sub", "atan2", "hypot", "copysign", "neg", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt",
+        "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
+        "erfc", "sigmoid", "reciprocal", "lgamma",
+    ), ScalarBuilder._prim),
+    **dict.fromkeys(("eq", "lt", "le", "gt", "ge"), ScalarBuilder._test),
+    **dict.fromkeys(("floordiv", "mod", "fmod"), ScalarBuilder._divide),
+    **dict.fromkeys(("floor", "ceil", "trunc", "round"), ScalarBuilder._of_float),
+    **dict.fromkeys(("isnan", "isinf", "isfinite"), ScalarBuilder._question),
+    **dict.fromkeys(_BOOLEAN, ScalarBuilder._of_bool),
+}
 
 
-def _add_methods() -> None:
-    def primitive(name: str) -> Any:
-        def method(self: ScalarBuilder, *args: Any) -> Expr:
-            return self._prim(name, *args)
+def _named(method: Any, name: str) -> Any:
+    def call(self: ScalarBuilder, *args: Any) -> Expr:
+        return method(self, name, *args)
 
-        return method
-
-    def test(name: str) -> Any:
-        def method(self: ScalarBuilder, *args: Any) -> Expr:
-            return self._test(name, *args)
-
-        return method
-
-    for name in _BINARY + _UNARY:
-        setattr(ScalarBuilder, name, primitive(name))
-    for name in _TESTS:
-        setattr(ScalarBuilder, name, test(name))
+    return call
 
 
-_add_methods()
+for _name, _method in _METHODS.items():
+    setattr(ScalarBuilder, _name, _named(_method, _name))
 
 
 def _is_const(value: Any, number: int) -> bool:

@@ -134,12 +134,5 @@ def initial(kind: str, dtype: torch.dtype) -> str:
 
 def combine_text(kind: str, a: str, value: str) -> str:
     """The statement that takes `value` into the running value `a`."""
-    if kind == "sum":
-        return f"{a} += {value};"
-    if kind == "prod":
-        return f"{a} *= {value};"
-    if kind == "any":
-        return f"{a} |= {value};"
-    if kind == "all":
-        return f"{a} &= {value};"
-    return f"{a} = pick_{kind}({a}, {value});"
+    operator = {"sum": "+=", "prod": "*=", "any": "|=", "all": "&="}.get(kind)
+    return f"{a} = pick_{kind}({a}, {value});" if operator is None else f"{a} {operator} {value};"

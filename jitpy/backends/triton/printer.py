@@ -143,16 +143,19 @@ class ExprPrinter:
             return f"tl.{op}({self.argument(args[0])}, {self.argument(args[1])}{nan})"
         if op in ("fmax", "fmin"):
             return f"tl.{'maximum' if op == 'fmax' else 'minimum'}({self.argument(args[0])}, {self.argument(args[1])})"
+        arguments, tables = [self.argument(a) for a in args], _tables(dtype)
         if self.short and dtype is torch.float32:
             if op == "truediv" and args[1].op == "const" and 1e-30 < abs(args[1].attr) < 1e30:
                 return f"{texts[0]} * {closed(repr(1 / args[1].attr))}"
-            found = _short_float(op, texts, [self.argument(a) for a in args], _is_swish(expr))
-            if found is not None:
-                return found
-        rule = (_float if dtype.is_floating_point else _integer)(op, texts, [self.argument(a) for a in args], dtype)
-        if rule is None:
+            if _is_swish(expr):
+                return f"libdevice.fast_dividef({arguments[0]}, {arguments[1]})"
+            tables = _SHORT, *tables
+        template = next((table[op] for table in tables if op in table), None)
+        if template is None or dtype not in TYPES:
             raise NotCovered(f"{op} of {dtype} has no Triton text")
-        return rule
+        named = {f"x{k}": text for k, text in enumerate(texts)} | {f"t{k}": text for k, text in enumerate(arguments)}
+        return template.format(**named, all=", ".join(arguments), type=TYPES[dtype], zero=typed(0, dtype),
+                               closed=closed(texts[0]), bits=8 * dtype.itemsize)
 
 
 def rounded(text: str, dtype: torch.dtype) -> str:
@@ -188,77 +191,44 @@ def _is_swish(expr: Expr) -> bool:
     return exp.args[0].op == "neg" and exp.args[0].args[0] is x
 
 
-def _short_float(op: str, x: list[str], typed_x: list[str], swish: bool) -> str | None:
-    if op == "exp":
-        return f"libdevice.fast_expf({typed_x[0]})"
-    if op == "truediv" and swish:
-        return f"libdevice.fast_dividef({typed_x[0]}, {typed_x[1]})"
-    if op == "truediv":
-        return f"{x[0]} / {x[1]}"
-    if op == "reciprocal":
-        return f"1.0 / {x[0]}"
-    if op == "sigmoid":
-        return f"libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf({x[0]} * -1.0))"
-    return f"{op}_short({typed_x[0]})" if op in ("erf", "tanh") else None
+#: texts of operations on float32 that is to be right to some 20 bits. `x0`, `x1` are operands of operators, `t0`, `t1`
+#: and `all` are arguments of calls; `type` is the operands' type in Triton.
+_SHORT = {
+    "exp": "libdevice.fast_expf({t0})", "truediv": "{x0} / {x1}", "reciprocal": "1.0 / {x0}",
+    "sigmoid": "libdevice.fast_dividef(1.0, 1.0 + libdevice.fast_expf({x0} * -1.0))",
+    "erf": "erf_short({t0})", "tanh": "tanh_short({t0})",
+}
+_SIGN = "({x0} > 0).to({type}) - ({x0} < 0).to({type})"
+#: the same for all floats, and those that differ for float32
+_FLOAT = {
+    **{op: f"libdevice.{name}({{all}})" for op, name in _LIBRARY.items()},
+    "truediv": "{x0} / {x1}", "reciprocal": "1.0 / {x0}", "sigmoid": "1.0 / (1.0 + libdevice.exp({x0} * -1.0))",
+    "sqrt": "tl.sqrt({t0})", "rsqrt": "libdevice.rsqrt({t0})",
+    "neg": "{x0} * -1.0",  # Triton's `-x` is 0 - x, which is no -0.0
+    "abs": "tl.abs({t0})", "floor": "tl.floor({t0})", "ceil": "tl.ceil({t0})", "isnan": "{x0} != {x0}",
+    "isinf": 'tl.abs({t0}) == float("inf")', "isfinite": 'tl.abs({t0}) < float("inf")',
+    "signbit": "{closed}.to(tl.int{bits}, bitcast=True) < 0", "sign": _SIGN,
+    "mod": "floor_mod({t0}, {t1})", "floordiv": "floor_div({t0}, {t1})",
+}
+_FLOAT32 = {
+    "truediv": "tl.div_rn({t0}, {t1})", "reciprocal": "tl.div_rn(1.0, {t0})",
+    "sigmoid": "tl.div_rn(1.0, 1.0 + libdevice.exp({x0} * -1.0))", "sqrt": "tl.sqrt_rn({t0})",
+    "floordiv": "floor_div_f32({t0}, {t1})",
+}
+#: the same for integers, those that differ where they have no sign, and for bytes
+_INTEGER = {
+    "neg": "-{x0}", "abs": "tl.abs({t0})", "bitwise_not": "~{x0}", "logical_not": "~{x0}", "sign": _SIGN,
+    "floordiv": "floor_div_int({t0}, {t1})", "truncdiv": "{x0} // {x1}", "mod": "floor_mod_int({t0}, {t1})",
+    "fmod": "{x0} % {x1}", "relu": "tl.maximum({t0}, {zero})",
+}
+_UNSIGNED = {"neg": "(0 - {x0}).to({type})", "floordiv": "{x0} // {x1}", "mod": "{x0} % {x1}"}
+_BYTE = {"bitwise_not": "{x0} ^ 255"}
 
 
-def _float(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str | None:
-    single = dtype is torch.float32
-    if op == "truediv":
-        return f"tl.div_rn({typed_x[0]}, {typed_x[1]})" if single else f"{x[0]} / {x[1]}"
-    if op == "reciprocal":
-        return f"tl.div_rn(1.0, {typed_x[0]})" if single else f"1.0 / {x[0]}"
-    if op == "sigmoid":
-        below = f"1.0 + libdevice.exp({x[0]} * -1.0)"
-        return f"tl.div_rn(1.0, {below})" if single else f"1.0 / ({below})"
-    if op == "sqrt":
-        return f"tl.sqrt_rn({typed_x[0]})" if single else f"tl.sqrt({typed_x[0]})"
-    if op == "rsqrt":
-        return f"libdevice.rsqrt({typed_x[0]})"
-    if op == "neg":
-        return f"{x[0]} * -1.0"  # Triton's `-x` is 0 - x, which is no -0.0
-    if op == "abs":
-        return f"tl.abs({typed_x[0]})"
-    if op in ("floor", "ceil"):
-        return f"tl.{op}({typed_x[0]})"
-    if op == "isnan":
-        return f"{x[0]} != {x[0]}"
-    if op == "isinf":
-        return f'tl.abs({typed_x[0]}) == float("inf")'
-    if op == "isfinite":
-        return f'tl.abs({typed_x[0]}) < float("inf")'
-    if op == "signbit":
-        return f"{closed(x[0])}.to(tl.int{8 * dtype.itemsize}, bitcast=True) < 0"
-    if op == "sign":
-        return f"({x[0]} > 0).to({TYPES[dtype]}) - ({x[0]} < 0).to({TYPES[dtype]})"
-    if op == "mod":
-        return f"floor_mod({typed_x[0]}, {typed_x[1]})"
-    if op == "floordiv":
-        return f"floor_div{'_f32' if single else ''}({typed_x[0]}, {typed_x[1]})"
-    if op in _LIBRARY:
-        return f"libdevice.{_LIBRARY[op]}({', '.join(typed_x)})"
-    return None
-
-
-def _integer(op: str, x: list[str], typed_x: list[str], dtype: torch.dtype) -> str | None:
-    if op == "neg":
-        return f"-{x[0]}" if dtype.is_signed else f"(0 - {x[0]}).to({TYPES[dtype]})"
-    if op == "abs":
-        return f"tl.abs({typed_x[0]})"
-    if op == "bitwise_not" and dtype is torch.uint8:
-        return f"{x[0]} ^ 255"
-    if op in ("logical_not", "bitwise_not"):
-        return f"~{x[0]}"
-    if op == "sign":
-        return f"({x[0]} > 0).to({TYPES[dtype]}) - ({x[0]} < 0).to({TYPES[dtype]})"
-    if op == "floordiv":
-        return f"floor_div_int({typed_x[0]}, {typed_x[1]})" if dtype.is_signed else f"{x[0]} // {x[1]}"
-    if op == "truncdiv":
-        return f"{x[0]} // {x[1]}"
-    if op == "mod":
-        return f"floor_mod_int({typed_x[0]}, {typed_x[1]})" if dtype.is_signed else f"{x[0]} % {x[1]}"
-    if op == "fmod":
-        return f"{x[0]} % {x[1]}"
-    if op == "relu":
-        return f"tl.maximum({typed_x[0]}, {typed(0, dtype)})"
-    return None
+def _tables(dtype: torch.dtype) -> tuple[dict[str, str], ...]:
+    """Where the text of an operation is found, the first ones first."""
+    if dtype.is_floating_point:
+        return (_FLOAT32, _FLOAT) if dtype is torch.float32 else (_FLOAT,)
+    if dtype.is_signed:
+        return (_INTEGER,)
+    return (_BYTE, _UNSIGNED, _INTEGER) if dtype is torch.uint8 else (_UNSIGNED, _INTEGER)

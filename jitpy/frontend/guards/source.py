@@ -184,27 +184,20 @@ class StepSource(Source):
 
     def __str__(self) -> str:
         base, kind, arg = self.parent, self.kind, self.arg
-        if kind == "attr":
-            return f"{base}.{arg}"
-        if kind == "dict":
-            return f"vars({base})"
         if kind == "item":
             if isinstance(base, GlobalsSource):
                 return str(arg)
             if isinstance(base, StepSource) and base.kind == "dict" and isinstance(arg, str):
                 return f"{base.parent}.{arg}"
             return f"{base}[{_key_text(arg)}]"
-        if kind == "index":
-            return f"{base}[{_key_text(arg)}]"
-        if kind == "index_by":
-            return f"{base}[{arg}]"
-        if kind == "type":
-            return f"type({base})"
         if kind == "slot":
-            return f"{base}.{getattr(arg, '__name__', '<state>')}"
-        if kind == "cell":
-            return f"{base}.cell_contents"
-        return f"{kind}({base}, {arg!r})"
+            arg = getattr(arg, "__name__", "<state>")
+        return _TEXTS[kind].format(base, _key_text(arg) if kind == "index" else arg)
+
+
+#: how a step is written, with its base and what it takes
+_TEXTS = {"attr": "{}.{}", "dict": "vars({})", "index": "{}[{}]", "index_by": "{}[{}]", "type": "type({})",
+          "slot": "{}.{}", "cell": "{}.cell_contents"}
 
 
 def constant(obj: Any, name: str) -> ConstSource:
