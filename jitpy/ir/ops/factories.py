@@ -138,23 +138,11 @@ define("aten.empty.memory_format", kind="factory", infer=_sized, is_uninitialise
 define("aten.empty_like.default", kind="factory", infer=_like, differentiable=False, is_uninitialised=True)
 define("aten.new_empty.default", kind="factory", infer=_new, differentiable=False, is_uninitialised=True)
 define("aten.full.default", kind="factory", infer=_full, fill=lambda shape, value, **options: value)
-define(
-    "aten.full_like.default",
-    kind="factory",
-    infer=_full_like,
-    fill=lambda x, value, **options: value,
-    differentiable=False,
-)
-define(
-    "aten.new_full.default",
-    kind="factory",
-    infer=_new_full,
-    fill=lambda x, shape, value, **options: value,
-    differentiable=False,
-)
+for _name, _rule, _place in (("full_like", _full_like, 1), ("new_full", _new_full, 2)):
+    define(f"aten.{_name}.default", kind="factory", infer=_rule, differentiable=False,
+           fill=lambda *args, _place=_place, **options: args[_place])
 define("aten.scalar_tensor.default", kind="factory", infer=_scalar_tensor, fill=lambda value, **options: value)
-define("aten.fill.Scalar", infer=_fill, fill=lambda x, value: value)
-define("aten.fill.Tensor", infer=_fill, fill=lambda x, value: value)
+define("aten.fill.Scalar", "aten.fill.Tensor", infer=_fill, fill=lambda x, value: value)
 for _name, _draws in (("rand", Draws("uniform")), ("randn", Draws("normal"))):
     define(f"aten.{_name}.default", kind="factory", infer=_sized, draws=_draws)
     define(f"aten.{_name}_like.default", kind="factory", infer=_like, differentiable=False, draws=_draws)

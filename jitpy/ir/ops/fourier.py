@@ -13,8 +13,8 @@ import torch
 
 from ..op import NotCovered
 from ..sizes import SizeEnv, floordiv
-from ..spec import Dim, TensorSpec, contiguous_stride
-from .layout import normalize_dim, stride_less
+from ..spec import Dim, TensorSpec
+from .layout import dense_stride, normalize_dim, stride_less
 from .table import define
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
@@ -44,21 +44,13 @@ def _axes(env: SizeEnv, x: TensorSpec, dims: Sequence[int], dtypes: dict[torch.d
     return axes
 
 
-def _laid_out(shape: Sequence[Dim], order: Sequence[int]) -> tuple[Dim, ...]:
-    """Dense strides where the axes are in this order."""
-    found: list[Dim] = [0] * len(shape)
-    for axis, step in zip(order, contiguous_stride(tuple(shape[a] for a in order)), strict=True):
-        found[axis] = step
-    return tuple(found)
-
-
 def _others(axes: Sequence[int], x: TensorSpec) -> list[int]:
     return [a for a in range(len(x.shape)) if a not in axes]
 
 
 def _complex_stride(env: SizeEnv, x: TensorSpec, axes: list[int], stride: Sequence[Dim]) -> tuple[Dim, ...]:
     order = [*_by_stride(env, _others(axes, x), x.shape, stride), *_by_stride(env, axes, x.shape, stride)]
-    return _laid_out(x.shape, order)
+    return dense_stride(x.shape, reversed(order))
 
 
 def _complex_to_complex(
@@ -75,7 +67,7 @@ def _real_to_complex(env: SizeEnv, x: TensorSpec, dim: Sequence[int], normalizat
     shape = list(x.shape)
     shape[last] = floordiv(shape[last], 2) + 1
     order = [*_by_stride(env, _others((*axes, last), x), x.shape, x.stride), *_by_stride(env, axes, x.shape, x.stride)]
-    return TensorSpec(_COMPLEX[x.dtype], tuple(shape), _laid_out(shape, [*order, last]), x.device)
+    return TensorSpec(_COMPLEX[x.dtype], tuple(shape), dense_stride(tuple(shape), (last, *reversed(order))), x.device)
 
 
 def _complex_to_real(
@@ -86,7 +78,7 @@ def _complex_to_real(
     shape = list(x.shape)
     shape[last] = last_dim_size
     order = [*_by_stride(env, _others([last], x), x.shape, stride), last]
-    return TensorSpec(_REAL[x.dtype], tuple(shape), _laid_out(shape, order), x.device)
+    return TensorSpec(_REAL[x.dtype], tuple(shape), dense_stride(tuple(shape), reversed(order)), x.device)
 
 
 define("aten._fft_c2c.default", infer=_complex_to_complex)

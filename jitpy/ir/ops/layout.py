@@ -6,7 +6,7 @@ Results for static sizes are remembered, so that a repeated question costs one d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -286,9 +286,14 @@ def _is_step(env: SizeEnv, step: Dim, expected: Dim) -> bool:
 
 def channels_last_stride(shape: Shape) -> Shape:
     """Strides of a fresh channels-last tensor of 4 or 5 axes."""
+    return dense_stride(shape, (1, *range(len(shape) - 1, 1, -1), 0))
+
+
+def dense_stride(shape: Shape, order: Iterable[int]) -> Shape:
+    """Strides without gaps where the axes lie in this order, the innermost first."""
     result: list[Dim] = [0] * len(shape)
     step: Dim = 1
-    for axis in (1, *range(len(shape) - 1, 1, -1), 0):
+    for axis in order:
         result[axis] = step
         size = shape[axis]
         step = step * (max(size, 1) if type(size) is int else size)
@@ -389,13 +394,7 @@ def _dense_like(env: SizeEnv, shape: Shape, stride: Shape) -> Shape:
         return -1 if stride_less(env, x, y) else 1
 
     _insert(order, compare)
-    result: list[Dim] = [0] * ndim
-    step: Dim = 1
-    for axis in order:
-        result[axis] = step
-        if not (type(shape[axis]) is int and shape[axis] < 2):
-            step = step * shape[axis]
-    return tuple(result)
+    return dense_stride(shape, order)
 
 
 def format_stride(env: SizeEnv, x: TensorSpec, memory_format: torch.memory_format | None) -> Shape:

@@ -16,6 +16,7 @@ from .indexing import one_device, row_major_only
 from .layout import (
     broadcast_shapes,
     channels_last_stride,
+    dense_stride,
     is_channels_last_strides,
     is_contiguous,
     is_one,
@@ -403,12 +404,7 @@ def _gpu_attention_stride(
     stride = made[0].stride
     if all(one.is_static for one in operands):
         return stride
-    step: Dim = 1
-    found: dict[int, Dim] = {}
-    for axis in sorted(range(len(shape)), key=lambda axis: (stride[axis], -axis)):  # the order of axes is the same
-        found[axis] = step
-        step = step * shape[axis]
-    return tuple(found[axis] for axis in range(len(shape)))
+    return dense_stride(shape, sorted(range(len(shape)), key=lambda axis: (stride[axis], -axis)))  # in the same order
 
 
 def is_half(dtype: torch.dtype) -> bool:

@@ -146,6 +146,11 @@ def binary(
     define(*names, kind="pointwise", infer=infer, scalar=scalar, operands=2, **{"compute": _promoted, **facets})
 
 
+def float_binary(*names: str, scalar: Callable[..., Any], **facets: Any) -> None:
+    """The same, where integers turn into floats."""
+    binary(*names, scalar=scalar, infer=_float_promoting, compute=_promoted_float, **facets)
+
+
 def both(name: str) -> tuple[str, str]:
     return f"aten.{name}.Tensor", f"aten.{name}.Scalar"
 
@@ -184,15 +189,8 @@ binary(
 binary(*both("rsub"), infer=lambda env, x, y, alpha=1: _subtracting(env, y, x, alpha),
        scalar=lambda e, x, y, alpha=1: e.sub(y, _scaled(e, x, alpha)))
 binary(*both("mul"), *both("multiply"), scalar=lambda e, x, y: e.mul(x, y), exact_number=1)
-binary(
-    *both("div"),
-    *both("divide"),
-    *both("true_divide"),
-    infer=_float_promoting,
-    compute=_promoted_float,
-    scalar=lambda e, x, y: e.truediv(x, y),
-    exact_number=1,
-)
+float_binary(*both("div"), *both("divide"), *both("true_divide"), scalar=lambda e, x, y: e.truediv(x, y),
+             exact_number=1)
 
 
 def _divide_mode(env: SizeEnv, x: Any, y: Any, *, rounding_mode: str | None = None) -> TensorSpec:
@@ -232,28 +230,8 @@ binary("aten.maximum.default", "aten.max.other", scalar=lambda e, x, y: e.maximu
 binary("aten.minimum.default", "aten.min.other", scalar=lambda e, x, y: e.minimum(x, y))
 binary("aten.fmax.default", scalar=lambda e, x, y: e.where(e.isnan(x), y, e.where(e.isnan(y), x, e.maximum(x, y))))
 binary("aten.fmin.default", scalar=lambda e, x, y: e.where(e.isnan(x), y, e.where(e.isnan(y), x, e.minimum(x, y))))
-binary(
-    "aten.atan2.default",
-    "aten.arctan2.default",
-    infer=_float_promoting,
-    compute=_promoted_float,
-    scalar=lambda e, x, y: e.atan2(x, y),
-)
-binary(*both("copysign"), infer=_float_promoting, compute=_promoted_float, scalar=lambda e, x, y: e.copysign(x, y))
-binary(
-    "aten.logaddexp.default",
-    infer=_float_promoting,
-    compute=_promoted_float,
-    scalar=lambda e, x, y: _logaddexp(e, x, y),
-)
-binary(
-    "aten.xlogy.Tensor",
-    "aten.xlogy.Scalar_Self",
-    "aten.xlogy.Scalar_Other",
-    infer=_float_promoting,
-    compute=_promoted_float,
-    scalar=lambda e, x, y: _xlogy(e, x, y),
-)
+float_binary("aten.atan2.default", "aten.arctan2.default", scalar=lambda e, x, y: e.atan2(x, y))
+float_binary(*both("copysign"), scalar=lambda e, x, y: e.copysign(x, y))
 
 
 def _logaddexp(e: Any, x: Any, y: Any) -> Any:
@@ -265,6 +243,9 @@ def _xlogy(e: Any, x: Any, y: Any) -> Any:
     zero = e.where(e.eq(x, 0.0), 0.0, e.mul(x, e.log(y)))
     return e.where(e.isnan(y), y, zero)
 
+
+float_binary("aten.logaddexp.default", scalar=_logaddexp)
+float_binary("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other", scalar=_xlogy)
 
 # -- Powers -------------------------------------------------------------------------------------------------------
 
@@ -496,41 +477,17 @@ def _clamp_scalar(e: Any, x: Any, min: Any = None, max: Any = None) -> Any:
     return x if max is None else e.minimum(x, max)
 
 
-define(
-    "aten.clamp.default",
-    "aten.clamp.Tensor",
-    "aten.clip.default",
-    "aten.clip.Tensor",
-    kind="pointwise",
-    infer=_clamp,
-    scalar=_clamp_scalar,
-    operands=3,
-    compute=_clamp_dtype,
-)
-define(
-    "aten.clamp_min.default",
-    "aten.clamp_min.Tensor",
-    kind="pointwise",
-    infer=_clamp,
-    scalar=_clamp_scalar,
-    operands=2,
-    compute=_clamp_dtype,
-)
+for _overload in ("default", "Tensor"):
+    for _name, _operands in (("clamp", 3), ("clip", 3), ("clamp_min", 2)):
+        define(f"aten.{_name}.{_overload}", kind="pointwise", infer=_clamp, scalar=_clamp_scalar, operands=_operands,
+               compute=_clamp_dtype)
 
 
 def _clamp_max(env: SizeEnv, x: TensorSpec, max: Any) -> TensorSpec:
     return _clamp(env, x, None, max)
 
 
-define(
-    "aten.clamp_max.default",
-    "aten.clamp_max.Tensor",
-    kind="pointwise",
-    infer=_clamp_max,
-    scalar=lambda e, x, max: e.minimum(x, max),
-    operands=2,
-    compute=_promoted,
-)
+binary("aten.clamp_max.default", "aten.clamp_max.Tensor", infer=_clamp_max, scalar=lambda e, x, max: e.minimum(x, max))
 
 
 def _lerp(env: SizeEnv, x: TensorSpec, end: TensorSpec, weight: Any) -> TensorSpec:
@@ -546,12 +503,9 @@ def _lerp_scalar(e: Any, x: Any, end: Any, weight: Any) -> Any:
     return e.where(e.lt(e.abs(weight), 0.5), near, far)
 
 
-define(
-    "aten.lerp.Scalar", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own, exact_number=2
-)
-define(
-    "aten.lerp.Tensor", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own
-)
+for _overload, _facets in (("Scalar", {"exact_number": 2}), ("Tensor", {})):
+    define(f"aten.lerp.{_overload}", kind="pointwise", infer=_lerp, scalar=_lerp_scalar, operands=3, compute=_own,
+           **_facets)
 
 
 def _ternary(env: SizeEnv, x: TensorSpec, a: TensorSpec, b: TensorSpec, *, value: Any = 1) -> TensorSpec:
@@ -571,22 +525,10 @@ def _ternary_dtype(x: TensorSpec, a: TensorSpec, b: TensorSpec, *, value: Any = 
     return result_type((x, a, b))
 
 
-define(
-    "aten.addcmul.default",
-    kind="pointwise",
-    infer=_ternary,
-    operands=3,
-    compute=_ternary_dtype,
-    scalar=lambda e, x, a, b, value=1: e.add(x, e.mul(_scaled(e, a, value), b)),
-)
-define(
-    "aten.addcdiv.default",
-    kind="pointwise",
-    infer=_ternary_division,
-    operands=3,
-    compute=_ternary_dtype,
-    scalar=lambda e, x, a, b, value=1: e.add(x, e.truediv(_scaled(e, a, value), b)),
-)
+for _name, _rule, _operation in (("addcmul", _ternary, "mul"), ("addcdiv", _ternary_division, "truediv")):
+    define(f"aten.{_name}.default", kind="pointwise", infer=_rule, operands=3, compute=_ternary_dtype,
+           scalar=lambda e, x, a, b, value=1, _operation=_operation: e.add(
+               x, getattr(e, _operation)(_scaled(e, a, value), b)))
 
 
 # -- Selection ----------------------------------------------------------------------------------------------------

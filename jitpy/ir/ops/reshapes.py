@@ -205,30 +205,19 @@ def _others(env: SizeEnv, x: TensorSpec, other: TensorSpec) -> Shape:
     return other.shape
 
 
-define("aten.view.default", "aten._unsafe_view.default", kind="view", infer=_view, index=_reshape_map(_given))
-define(
-    "aten.view_as.default",
-    kind="view",
-    infer=lambda env, x, other: _view(env, x, other.shape),
-    index=_reshape_map(_others),
-)
-define(
-    "aten.reshape.default", kind="view", infer=_reshape, aliasing=_reshape_aliasing(_given), index=_reshape_map(_given)
-)
-define(
-    "aten.reshape_as.default",
-    kind="view",
-    infer=lambda env, x, other: _reshape(env, x, other.shape),
-    aliasing=_reshape_aliasing(_others),
-    index=_reshape_map(_others),
-)
-define(
-    "aten.flatten.using_ints",
-    kind="view",
-    infer=_flatten,
-    aliasing=_reshape_aliasing(_flattened),
-    index=_reshape_map(_flattened),
-)
+def _define(*names: str, infer: Callable[..., TensorSpec], shape_of: Callable[..., Any], may_copy: bool) -> None:
+    """Ops whose result has the shape `shape_of(env, x, *args)`: the input where that is None."""
+    facets = {"aliasing": _reshape_aliasing(shape_of)} if may_copy else {}
+    define(*names, kind="view", infer=infer, index=_reshape_map(shape_of), **facets)
+
+
+_define("aten.view.default", "aten._unsafe_view.default", infer=_view, shape_of=_given, may_copy=False)
+_define("aten.view_as.default", infer=lambda env, x, other: _view(env, x, other.shape), shape_of=_others,
+        may_copy=False)
+_define("aten.reshape.default", infer=_reshape, shape_of=_given, may_copy=True)
+_define("aten.reshape_as.default", infer=lambda env, x, other: _reshape(env, x, other.shape), shape_of=_others,
+        may_copy=True)
+_define("aten.flatten.using_ints", infer=_flatten, shape_of=_flattened, may_copy=True)
 
 
 def _ravel(env: SizeEnv, x: TensorSpec) -> TensorSpec:
@@ -244,12 +233,8 @@ define(
     aliasing=lambda env, x: "view" if has_format(env, x, torch.contiguous_format) else "copy",
     index=lambda index, x: reshape_index(index, x.shape, (x.numel,)),
 )
-define(
-    "aten.unflatten.int",
-    kind="view",
-    infer=lambda env, x, dim, sizes: _view(env, x, _unflattened(env, x, dim, sizes)),
-    index=_reshape_map(_unflattened),
-)
+_define("aten.unflatten.int", infer=lambda env, x, dim, sizes: _view(env, x, _unflattened(env, x, dim, sizes)),
+        shape_of=_unflattened, may_copy=False)
 
 
 declare("view.default", "_unsafe_view.default", "view_as.default", "reshape.default", "reshape_as.default",
