@@ -192,7 +192,8 @@ class StepSource(Source):
             return f"{base}[{_key_text(arg)}]"
         if kind == "slot":
             arg = getattr(arg, "__name__", "<state>")
-        return _TEXTS[kind].format(base, _key_text(arg) if kind == "index" else arg)
+        template = _TEXTS.get(kind, f"{kind}({{}}, {{!r}})")
+        return template.format(base, _key_text(arg) if kind == "index" else arg)
 
 
 #: how a step is written, with its base and what it takes
