@@ -2,8 +2,10 @@
 
     python -m benchmarks.gpu.models [--only bert,gpt2] [--what inference,training] [--modes default,reduce-overhead]
                                     [--no-compile] [--jobs 3] [--part 0/2] [--budget SECONDS] [--json FILE]
+                                    [--kernels N]
 
-Without `--what`, inference of each, and training of some.
+Without `--what`, inference of each, and training of some. `--kernels` shows the N kernels of each version in the first
+mode that take most of the GPU's time.
 
 Each model runs with random weights, in inference under `torch.inference_mode()`, and in training as forward, loss and
 backward (the optimizer is none of it). Times are CUDA events around some calls, the median of rounds in which the
@@ -34,7 +36,7 @@ import torch
 
 import jitpy
 
-from .networks import NETWORKS, TRAINED, Network
+from .networks import NETWORKS, TIMM, TRAINED, Network
 
 ROUNDS, CALLS = 7, 5
 
@@ -105,6 +107,18 @@ def timed(step: Step, calls: int) -> float:
     return start.elapsed_time(end) / calls
 
 
+def device_time(step: Step, most: int) -> str:
+    """The GPU's time in a call by kernel, those first that take longest."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        for _ in range(CALLS):
+            step()
+        torch.cuda.synchronize()
+    rows = sorted(((event.self_device_time_total / CALLS, event.count / CALLS, event.key)
+                   for event in found.key_averages()), reverse=True)
+    lines = [f"{sum(row[0] for row in rows):.0f} us in {sum(row[1] for row in rows):.0f} launches"]
+    return "\n      ".join(lines + [f"{time:7.1f} us {count:4.0f} x {name[:110]}" for time, count, name in rows[:most]])
+
+
 def versions_of(modes: list[str], with_compile: bool) -> dict[str, Any]:
     made: dict[str, Any] = {"eager": lambda model: model}
     for mode in modes:
@@ -114,10 +128,10 @@ def versions_of(modes: list[str], with_compile: bool) -> dict[str, Any]:
     return made
 
 
-def measure(network: Network, what: str, modes: list[str], with_compile: bool, end: float,
+def measure(network: Network, what: str, modes: list[str], with_compile: bool, kernels: int, end: float,
             turn: Callable[[], None]) -> Figures:
     """Figures of one model. Versions whose turn comes after `end` (of `time.time`) are left out. `turn` waits until the
-    GPU is this process's alone."""
+    GPU is this process's alone. `kernels`: how many of a version are shown."""
     torch.manual_seed(0)
     model, inputs = network.make()
     model = model.to("cuda").train(what == "training")
@@ -152,17 +166,20 @@ def measure(network: Network, what: str, modes: list[str], with_compile: bool, e
             taken = timed(step, CALLS)
             if number:  # the first one warms up
                 times[name].append(taken)
+    for name, step in steps.items():
+        if kernels and (name == "eager" or name.endswith(modes[0])):
+            print(f"    {name}: {device_time(step, kernels)}", flush=True)
     return {**figures, **{name: statistics.median(taken) for name, taken in times.items()}}
 
 
-def _row(pipe: Connection, name: str, what: str, modes: list[str], with_compile: bool, end: float) -> None:
+def _row(pipe: Connection, name: str, what: str, *arguments: Any) -> None:
     """What a process does: it says when it waits for its turn, and what it found."""
     def turn() -> None:
         pipe.send("ready")
         pipe.recv()
 
     try:
-        pipe.send(measure(NETWORKS[name], what, modes, with_compile, end, turn))
+        pipe.send(measure({**NETWORKS, **TIMM}[name], what, *arguments, turn))
     except Exception:
         traceback.print_exc()
         pipe.send({})
@@ -218,21 +235,33 @@ def means(table: dict[str, Figures], modes: list[str]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(NETWORKS))
+def table_of(table: dict[str, Figures], modes: list[str]) -> list[str]:
+    """Milliseconds of each row, for a page."""
+    names = ["eager", *(f"{one} {mode}" for mode in modes for one in ("compile", "jitpy"))]
+    lines = [f"| model | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
+    for row, figures in table.items():
+        cells = [f"{figures[name]:.3f}" if name in figures else "" for name in names]
+        lines.append(f"| {row.removeprefix('timm/')} | {' | '.join(cells)} |")
+    return lines
+
+
+def main(only: tuple[str, ...] = tuple(NETWORKS), trained: tuple[str, ...] = TRAINED,
+         about: str | None = __doc__) -> None:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(only))
     parser.add_argument("--what", default="")
     parser.add_argument("--modes", default="default,reduce-overhead")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--part", default="0/1")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds")
+    parser.add_argument("--kernels", type=int, default=0)
     parser.add_argument("--json")
     chosen = parser.parse_args()
     modes = chosen.modes.split(",")
     part, parts = map(int, chosen.part.split("/"))
     rows = [(name, what) for what in (chosen.what or "inference,training").split(",")
-            for name in chosen.only.split(",") if chosen.what or what == "inference" or name in TRAINED]
+            for name in chosen.only.split(",") if chosen.what or what == "inference" or name in trained]
     table: dict[str, Figures] = {}
 
     def keep(row: str, figures: Figures) -> None:
@@ -245,9 +274,9 @@ def main() -> None:
             with open(chosen.json, "w") as file:
                 json.dump(table, file, indent=1)
 
-    arguments = modes, not chosen.no_compile, time.time() + chosen.budget
+    arguments = modes, not chosen.no_compile, chosen.kernels, time.time() + chosen.budget
     measured(rows[part::parts], chosen.jobs, arguments, keep)
-    print("\n".join(means(table, modes)))
+    print("\n".join([*means(table, modes), *table_of(table, modes)]))
 
 
 if __name__ == "__main__":

@@ -150,6 +150,20 @@ def mean_square(result: Any, inputs: dict[str, Any]) -> torch.Tensor:
     return result.float().square().mean()
 
 
+#: Networks for images, of timm; measured with 16 images.
+CONVNETS = ("mobilenetv3_large_100", "efficientnet_b0", "convnext_tiny", "mixer_b16_224", "resnet50", "regnety_016",
+            "swin_tiny_patch4_window7_224")
+
+
+def of_timm(name: str) -> Network:
+    def make() -> tuple[nn.Module, dict[str, Any]]:
+        import timm
+
+        return timm.create_model(name), {"x": torch.randn(16, 3, 224, 224, device=DEVICE)}
+
+    return Network(make, mean_square)
+
+
 NETWORKS: dict[str, Network] = {
     "bert": Network(bert, own_loss),
     "bert-padded": Network(padded_bert, own_loss),
@@ -160,6 +174,7 @@ NETWORKS: dict[str, Network] = {
     "resnet50": Network(resnet, mean_square),
     "block": Network(block, mean_square),
 }
+TIMM = {f"timm/{name}": of_timm(name) for name in CONVNETS}
 
 #: those that are trained as well, where nothing else is asked for
 TRAINED = ("bert", "gpt2", "llama", "resnet50", "block")
