@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
 
 import torch
 
@@ -58,21 +59,24 @@ def is_pending(node: Node) -> bool:
     return conjugated or negated
 
 
-class _Partition:
-    """Union-find over nodes, with marks that hold for a whole part."""
+_K = TypeVar("_K", bound=Hashable)
+
+
+class Partition(Generic[_K]):
+    """Union-find over nodes or values, with marks that hold for a whole part."""
 
     def __init__(self) -> None:
-        self.parent: dict[Node, Node] = {}
-        self.marks: dict[str, set[Node]] = {}
+        self.parent: dict[_K, _K] = {}
+        self.marks: dict[str, set[_K]] = {}
 
-    def find(self, node: Node) -> Node:
+    def find(self, node: _K) -> _K:
         parent = self.parent
         while parent[node] is not node:
             parent[node] = parent[parent[node]]
             node = parent[node]
         return node
 
-    def join(self, a: Node, b: Node) -> None:
+    def join(self, a: _K, b: _K) -> None:
         a, b = self.find(a), self.find(b)
         if a is not b:
             self.parent[a] = b
@@ -80,10 +84,10 @@ class _Partition:
                 if a in marked:
                     marked.add(b)
 
-    def mark(self, node: Node, mark: str) -> None:
+    def mark(self, node: _K, mark: str) -> None:
         self.marks.setdefault(mark, set()).add(self.find(node))
 
-    def marked(self, node: Node, mark: str) -> bool:
+    def marked(self, node: _K, mark: str) -> bool:
         return self.find(node) in self.marks.get(mark, ())
 
 
@@ -96,8 +100,8 @@ class AliasGroups:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._kinds: dict[Node, str] = {}
-        self._memory = _Partition()
-        self._objects = _Partition()
+        self._memory: Partition[Node] = Partition()
+        self._objects: Partition[Node] = Partition()
         for node in graph.all_nodes():
             self.add(node)
         for node in graph.outputs:

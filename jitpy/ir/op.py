@@ -170,6 +170,10 @@ class Op:
     #: whether the first argument is a list of tensors, each of which is a term
     joins: bool = False
 
+    @property
+    def is_elementwise(self) -> bool:
+        return self.kind == "pointwise" or self.scalar is not None
+
     def __repr__(self) -> str:
         return self.name
 

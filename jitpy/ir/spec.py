@@ -58,6 +58,11 @@ class TensorSpec:
             expected = expected * size
         return True
 
+    def swapped(self) -> TensorSpec:
+        """The spec of a view with the last two axes swapped."""
+        return self.with_(**{name: (*value[:-2], value[-1], value[-2])
+                             for name, value in (("shape", self.shape), ("stride", self.stride))})
+
     def with_(self, **changes: object) -> TensorSpec:
         """A copy with some fields replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]

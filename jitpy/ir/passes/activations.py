@@ -19,6 +19,7 @@ from ..graph import Graph, Node
 from ..op import NotCovered
 from ..ops import normalize
 from ..spec import TensorSpec, prod
+from .alignment import rows_of
 
 _DTYPES = (torch.bfloat16, torch.float16)
 #: The factor that sizes must have, and multiplications up to which GELU is worth it.
@@ -38,14 +39,11 @@ def _fold(graph: Graph, found: list[tuple[Node, tuple[Any, ...]]]) -> list[str]:
     """Fold nodes, each with the product that it may belong to, and the bias that it adds, or whether it is a GELU."""
     if not found:
         return []
-    readers: dict[Node, int] = {}
-    for node in graph.nodes:
-        for source in dict.fromkeys(node.input_nodes()):
-            readers[source] = readers.get(source, 0) + 1
+    users = graph.users()
     kept = {*graph.outputs, *(mutation.value for mutation in graph.mutations)}
     done: dict[Node, str] = {}
     for node, (product, what) in found:
-        if node not in done and isinstance(product, Node) and readers.get(product) == 1 and product not in kept \
+        if node not in done and isinstance(product, Node) and len(users[product]) == 1 and product not in kept \
                 and _join(graph, node, product, what):
             done[node] = f"{node.name}: part of the product {product.name}"
     return list(done.values())
@@ -88,18 +86,14 @@ def _join(graph: Graph, node: Node, product: Node, what: Node | bool) -> bool:
     if isinstance(what, Node):
         result = b.call("aten.linear.default", left, right if turned else b.call("aten.t.default", right), bias)
     else:
-        if left.tensor.ndim != 2:
-            left = b.call("aten.view.default", left, [rows, inner])
+        left = rows_of(b, left) or left
         if turned:
             right = b.call("aten.t.default", right)
         result = b.call("aten._addmm_activation.default", bias, left, right, use_gelu=use_gelu)
         if node.tensor.ndim != 2:
             result = b.call("aten.view.default", result, list(node.tensor.shape))
-    mapping = {node: result}
-    for other in graph.nodes:
-        other.replace_inputs(lambda n: mapping.get(n, n))
+    graph.replace({node: result})
     graph.nodes.remove(node)
-    graph.replace_results(mapping)
     return True
 
 

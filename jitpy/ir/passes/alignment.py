@@ -148,7 +148,7 @@ class _Aligner:
         copied = 0.0
         for one, extra in ((left, (padding.m, padding.k)), (right, (padding.k, padding.n))):
             if any(extra):
-                if not _source(one).is_contiguous():
+                if not (one.node.tensor.swapped() if one.turned else one.node.tensor).is_contiguous():
                     return None
                 copied += self._copy(one.node.tensor) / (2 if _is_computed(one.node) else 1)
             else:
@@ -227,15 +227,6 @@ def _missing(size: Dim, itemsize: int) -> int:
     return -size % (PIECE // itemsize) if type(size) is int else 0
 
 
-def _source(operand: _Operand) -> TensorSpec:
-    """The operand as its memory lies."""
-    spec = operand.node.tensor
-    if not operand.turned:
-        return spec
-    return spec.with_(shape=(*spec.shape[:-2], spec.shape[-1], spec.shape[-2]),
-                      stride=(*spec.stride[:-2], spec.stride[-1], spec.stride[-2]))
-
-
 def _is_computed(node: Node) -> bool:
     """Whether a kernel makes a tensor, and can pad it."""
     while node.op.kind == "view" or node.op is GETITEM:
@@ -256,7 +247,7 @@ def _product(b: Builder, node: Node) -> _Product | None:
     spec = node.spec
     if not isinstance(spec, TensorSpec) or spec.dtype not in _DTYPES:
         return None
-    form = _FORMS.get(node.op.name)
+    form = FORMS.get(node.op.name)
     found = None if form is None else form(b, node)
     if found is None:
         return None
@@ -274,40 +265,44 @@ def _product(b: Builder, node: Node) -> _Product | None:
 
 _Form = tuple[str, Node, Node, Node | None, dict[str, Any]]
 #: `(b, node) -> _Form | None`, by op.
-_FORMS = OpRules()
+FORMS = OpRules()
 
 
-@_FORMS.of("mm", "bmm")
+@FORMS.of("mm", "bmm")
 def _plain(b: Builder, node: Node) -> _Form:
     return node.op.name, node.args[0], node.args[1], None, {}
 
 
-@_FORMS.of("addmm")
+@FORMS.of("addmm")
 def _added(b: Builder, node: Node) -> _Form | None:
     return node.op.name, node.args[1], node.args[2], node.args[0], dict(node.kwargs)
 
 
-@_FORMS.of("linear")
+@FORMS.of("linear")
 def _linear(b: Builder, node: Node) -> _Form | None:
     """On rows, as eager's composite op does it."""
     x, weight, bias = (*node.args, node.kwargs.get("bias"), None)[:3]
-    shape = x.tensor.shape
-    if len(shape) < 2 or weight.tensor.ndim != 2 or len(shape) > 2 and not x.tensor.is_contiguous():
+    rows = rows_of(b, x)
+    if rows is None or weight.tensor.ndim != 2:
         return None
-    rows = x if len(shape) == 2 else b.call("aten.view.default", x, [prod(shape[:-1]), shape[-1]])
     turned = b.call("aten.t.default", weight)
     return ("aten.mm.default" if bias is None else "aten.addmm.default"), rows, turned, bias, {}
 
 
-@_FORMS.of("matmul")
+@FORMS.of("matmul")
 def _matmul(b: Builder, node: Node) -> _Form | None:
     """Of two matrices, or of rows with a matrix."""
-    x, y = node.args
+    rows = rows_of(b, node.args[0])
+    return None if rows is None or node.args[1].tensor.ndim != 2 else ("aten.mm.default", rows, node.args[1], None, {})
+
+
+def rows_of(b: Builder, x: Node) -> Node | None:
+    """A tensor as a matrix of its rows; None for vectors, and for rows that do not lie side by side."""
     shape = x.tensor.shape
-    if len(shape) < 2 or y.tensor.ndim != 2 or len(shape) > 2 and not x.tensor.is_contiguous():
-        return None
-    rows = x if len(shape) == 2 else b.call("aten.view.default", x, [prod(shape[:-1]), shape[-1]])
-    return "aten.mm.default", rows, y, None, {}
+    if len(shape) == 2:
+        return x
+    return b.call("aten.view.default", x, [prod(shape[:-1]), shape[-1]]) if shape[1:] and x.tensor.is_contiguous() \
+        else None
 
 
-__all__ = ["align_products"]
+__all__ = ["FORMS", "align_products", "rows_of"]

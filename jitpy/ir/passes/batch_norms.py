@@ -78,10 +78,7 @@ class _Folder:
     def __init__(self, graph: Graph, where: str) -> None:
         self.graph = graph
         self.where = where
-        self.readers: dict[Node, int] = {}
-        for node in graph.nodes:
-            for source in dict.fromkeys(node.input_nodes()):
-                self.readers[source] = self.readers.get(source, 0) + 1
+        self.users = graph.users()
         self.kept = {*graph.outputs, *(mutation.value for mutation in graph.mutations)}
 
     def fold(self, relu: Node) -> bool:
@@ -122,7 +119,7 @@ class _Folder:
 
     def _is_alone(self, node: Node) -> bool:
         """Whether a value is read once, and by the graph only."""
-        return self.readers.get(node) == 1 and node not in self.kept
+        return len(self.users[node]) == 1 and node not in self.kept
 
     def _normed(self, value: object) -> _Normed | None:
         """The convolution and the norm that make a value which nothing else reads."""

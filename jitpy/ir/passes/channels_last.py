@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-from ..alias import alias_kind
+from ..alias import Partition, alias_kind
 from ..builder import Builder
 from ..graph import GETITEM, REGION, Graph, Node
-from ..op import Op
 from ..ops.layout import channels_last_stride
 from ..spec import Dim, TensorSpec, contiguous_stride
 
@@ -181,7 +180,7 @@ class _Regions:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.parent: dict[_Value, _Value] = {}
+        self.parts: Partition[_Value] = Partition()
         #: node -> values that it reads and makes, one of which decides on the others
         self.linked: dict[Node, tuple[list[_Value], list[_Value]]] = {}
         for node in graph.nodes:
@@ -193,17 +192,17 @@ class _Regions:
             return
         reads, makes = found
         for value in makes:
-            self.parent[value] = value
-        inside = [value for value in (*makes, *reads) if value in self.parent]
+            self.parts.parent[value] = value
+        inside = [value for value in (*makes, *reads) if value in self.parts.parent]
         if inside:
             self.linked[node] = found
         for value in inside[1:]:
-            self._join(value, inside[0])
+            self.parts.join(value, inside[0])
 
     def _follower(self, node: Node) -> tuple[list[_Value], list[_Value]] | None:
         """The values that a node reads and makes in one order of axes; None for nodes that have to stay as they are."""
         place = node.op.axes
-        if place is None and not _is_elementwise(node.op):
+        if place is None and not node.op.is_elementwise:
             return None
         if place is None:
             makes: list[_Value] = [(node, None)]
@@ -226,26 +225,18 @@ class _Regions:
             return None
         return reads, makes
 
-    def _find(self, value: _Value) -> _Value:
-        while self.parent[value] != value:
-            self.parent[value] = value = self.parent[self.parent[value]]
-        return value
-
-    def _join(self, a: _Value, b: _Value) -> None:
-        self.parent[self._find(a)] = self._find(b)
-
     def regions(self) -> list[_Region]:
         """Those with convolutions."""
         found: dict[_Value, _Region] = {}
         for node, (reads, makes) in self.linked.items():
-            root = self._find(next(value for value in (*makes, *reads) if value in self.parent))
+            root = self.parts.find(next(value for value in (*makes, *reads) if value in self.parts.parent))
             region = found.get(root)
             if region is None:
                 region = found[root] = _Region(self.graph)
             region.nodes.append(node)
             region.members.update(dict.fromkeys(makes))
             for value in dict.fromkeys(reads):
-                if value not in self.parent:
+                if value not in self.parts.parent:
                     region.entering.setdefault(value, []).append(node)
             if node.op.groups is not None:
                 region.convolutions.append(node)
@@ -261,10 +252,6 @@ class _Regions:
             if value in home:
                 home[value].leaving.add(value)
         return regions
-
-
-def _is_elementwise(op: Op) -> bool:
-    return op.kind == "pointwise" or op.scalar is not None
 
 
 def _is_image(spec: Any) -> bool:

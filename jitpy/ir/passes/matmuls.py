@@ -13,6 +13,7 @@ import torch
 from ..builder import Builder
 from ..graph import Node
 from ..spec import prod
+from .alignment import rows_of
 from .pattern import P, Rules, rule
 
 #: Bytes of a result that a pass over memory is worth saving for.
@@ -31,7 +32,7 @@ def _on_rows(b: Builder, x: Node, weight: Node, bias: Node | None = None) -> Nod
     if any(type(size) is int and size == 0 for s in specs for size in s.shape):
         return None
     features = specs[1].shape[0]
-    rows = x if len(shape) == 2 else b.call("aten.view.default", x, [prod(shape[:-1]), shape[-1]])
+    rows = rows_of(b, x)
     turned = b.call("aten.t.default", weight)
     late = bias is not None and b.env.hint(prod(shape[:-1]) * features) * dtype.itemsize >= LARGE
     if bias is None or late:

@@ -77,6 +77,8 @@ STAGES: dict[str, tuple[Pass, ...]] = {
              "both have 8 bits"),
         Pass("LINEAR", "matmuls", "writes `linear` as the product of matrices that it is", "cpp"),
         _DRAW,
+        Pass("choose_layouts", "layouts", "lays values row-major where eager has their last two axes swapped", "triton",
+             "more of the kernels around them read rows"),
         Pass("align_products", "alignment", "pads products of sizes that tensor cores cannot read in whole pieces",
              "triton", "that pays"),
         _CHANNELS_LAST,
