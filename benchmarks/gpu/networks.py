@@ -159,7 +159,9 @@ def of_timm(name: str) -> Network:
     def make() -> tuple[nn.Module, dict[str, Any]]:
         import timm
 
-        return timm.create_model(name), {"x": torch.randn(16, 3, 224, 224, device=DEVICE)}
+        model = timm.create_model(name)
+        nn.init.normal_(model.get_classifier().weight, std=0.02)  # some begin with zeros
+        return model, {"x": torch.randn(16, 3, 224, 224, device=DEVICE)}
 
     return Network(make, mean_square)
 

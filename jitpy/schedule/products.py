@@ -349,7 +349,7 @@ def _refuse_factors(alpha: Any, beta: Any) -> None:
         raise NotCovered("a product with factors")
 
 
-def _product(name: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+def _product(*names: str) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     """Register the lowering of a product, for targets that have templates."""
     def register(fn: Callable[..., Value]) -> Callable[..., Value]:
         def lowered(low: Lowering, *args: Any, **kwargs: Any) -> Value:
@@ -359,20 +359,15 @@ def _product(name: str) -> Callable[[Callable[..., Value]], Callable[..., Value]
                 raise NotCovered("the library has a kernel for the whole op")  # attention, say
             return fn(low, *args, **kwargs)
 
-        return lowering(name)(lowered)
+        return lowering(*names)(lowered)
 
     return register
 
 
-@_product("mm")
+@_product("mm", INT8_PRODUCT)
 def _mm(low: Lowering, node: Node, left: Value, right: Value) -> Value:
     inward = _is_inward(node.args[0].tensor, node.args[1].tensor)
     return _without_batch(low, _multiply(low, node, _batched(low, left), _batched(low, right), inward))
-
-
-@_product(INT8_PRODUCT)
-def _int8_mm(low: Lowering, node: Node, left: Value, right: Value) -> Value:
-    return _mm(low, node, left, right)
 
 
 @_product("_scaled_mm")

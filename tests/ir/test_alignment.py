@@ -128,3 +128,19 @@ def test_rows_may_be_known_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
     verify(graph)
     (product,) = [node for node in graph.nodes if node.op.kind == "matmul"]
     assert product.tensor.shape == (size, 24) and graph.outputs[0].tensor.shape == (size, 21)
+
+
+def test_weights_are_laid_by_rows_where_columns_of_both_factors_lie_side_by_side() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(x.mT, w.t().expand(16, 196, 384))
+
+    inputs = normal(16, 196, 256), normal(384, 196)
+    graph = trace(fn, inputs)
+    assert len(alignment.align_products(graph)) == 1
+    verify(graph)
+    product = next(node for node in graph.nodes if node.op.kind == "matmul" and node in graph.outputs)
+    assert product.args[1].tensor.stride == (0, 384, 1)
+    (found,) = eager.compile_graph(graph, {})(*inputs)
+    torch.testing.assert_close(found, fn(*inputs))
+    small = normal(2, 196, 256), normal(384, 196)
+    assert not alignment.align_products(trace(lambda x, w: torch.bmm(x.mT, w.t().expand(2, 196, 384)), small))

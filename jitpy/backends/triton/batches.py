@@ -6,6 +6,7 @@ and then does what the kernel for them alone does.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from ...ir.spec import Dim
@@ -56,19 +57,22 @@ def _choose_part(emitter: Emitter, batch: Kernel, names: dict[Parameter, str], p
                  counts: list[int], block: int) -> int:
     """Give a program's operands the names that the body uses; returns how many programs there are."""
     operands = [[*part.reads, *part.writes] for part in batch.parts]
+    starts = list(accumulate((int(ceil_div(count, block)) for count in counts), initial=0))
     emitter.add("pid = tl.program_id(0)")
-    emitter.add("start = 0")
-    emitter.add(f"count = {counts[0]}")
-    for value, name in names.items():
-        emitter.add(f"{name} = {parameters[value]}")
-    start = 0
-    for number in range(1, len(operands)):
-        start += int(ceil_div(counts[number - 1], block))
-        emitter.add(f"here = pid >= {start}")
-        emitter.add(f"start = tl.where(here, {start}, start)")
-        if counts[number] != counts[number - 1]:
-            emitter.add(f"count = tl.where(here, {counts[number]}, count)")
-        for name, before, value in zip(names.values(), operands[number - 1], operands[number], strict=True):
-            if value is not before:
-                emitter.add(f"{name} = tl.where(here, {parameters[value]}, {name})")
-    return start + int(ceil_div(counts[-1], block))
+
+    def choose(first: int, last: int, indent: str) -> None:
+        """Halve the parts until one is left: there may be hundreds."""
+        middle = (first + last) // 2
+        if middle > first:
+            emitter.add(f"{indent}if pid < {starts[middle]}:")
+            choose(first, middle, indent + "    ")
+            emitter.add(f"{indent}else:")
+            choose(middle, last, indent + "    ")
+            return
+        emitter.add(f"{indent}start = {starts[first]}")
+        emitter.add(f"{indent}count = {counts[first]}")
+        for name, value in zip(names.values(), operands[first], strict=True):
+            emitter.add(f"{indent}{name} = {parameters[value]}")
+
+    choose(0, len(counts), "")
+    return starts[-1]

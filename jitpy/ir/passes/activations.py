@@ -16,10 +16,8 @@ import torch
 
 from ..builder import Builder
 from ..graph import Graph, Node
-from ..op import NotCovered
-from ..ops import normalize
 from ..spec import TensorSpec, prod
-from .alignment import rows_of
+from .alignment import FORMS
 
 _DTYPES = (torch.bfloat16, torch.float16)
 #: The factor that sizes must have, and multiplications up to which GELU is worth it.
@@ -67,53 +65,36 @@ def _is_gelu(node: Node) -> bool | None:
 def _join(graph: Graph, node: Node, product: Node, what: Node | bool) -> bool:
     """Let the library do what `node` does to a product: add a bias (`what`), or apply GELU or (False) relu. False
     where it cannot."""
-    try:
-        bias, left, right, turned = _operands(product, what if isinstance(what, Node) else None)
-    except NotCovered:
+    made: list[Node] = []
+    b = Builder(graph, into=made, loc=node.loc, grad_enabled=node.grad_enabled)
+    form = FORMS.get(product.op.name)
+    found = None if form is None else form(b, product)
+    added = what if isinstance(what, Node) else None
+    if found is None or (found[3] is None) is (added is None) or any(value != 1 for value in found[4].values()):
         return False
-    use_gelu = what is True
+    _, left, right, own, _ = found
+    bias: Node = added or own  # type: ignore[assignment]
     specs = [one.spec for one in (bias, left, right)]
     if not all(isinstance(one, TensorSpec) and one.dtype in _DTYPES and one.dtype is product.tensor.dtype
                and one.device == product.tensor.device and one.is_static for one in specs):
         return False
-    rows, inner, columns = prod(left.tensor.shape[:-1]), left.tensor.shape[-1], product.tensor.shape[-1]
-    sizes = [int(size) for size in (rows, inner, columns)]  # type: ignore[arg-type]
-    if bias.tensor.shape != (columns,) or not all(one.tensor.is_contiguous() for one in (bias, left, product, node)):
+    sizes = [*left.tensor.shape, right.tensor.shape[-1]]
+    if right.tensor.ndim != 2 or bias.tensor.shape != right.tensor.shape[1:] \
+            or not all(one.tensor.is_contiguous() for one in (bias, left, product, node)):
         return False
-    if any(size % _PIECE or size < 2 * _PIECE for size in sizes) or use_gelu and prod(tuple(sizes)) > _MOST:  # type: ignore[operator]
+    if any(size % _PIECE or size < 2 * _PIECE for size in sizes) or what is True and prod(sizes) > _MOST:  # type: ignore[operator]
         return False
-    b = Builder(graph, node)
-    if isinstance(what, Node):
-        result = b.call("aten.linear.default", left, right if turned else b.call("aten.t.default", right), bias)
-    else:
-        left = rows_of(b, left) or left
-        if turned:
-            right = b.call("aten.t.default", right)
-        result = b.call("aten._addmm_activation.default", bias, left, right, use_gelu=use_gelu)
+    if added is None:
+        result = b.call("aten._addmm_activation.default", bias, left, right, use_gelu=what)
         if node.tensor.ndim != 2:
             result = b.call("aten.view.default", result, list(node.tensor.shape))
+    else:
+        turned = right.args[0] if right.op.name == "aten.t.default" else b.call("aten.t.default", right)
+        result = b.call("aten.linear.default", left if node.tensor.ndim == 2 else left.args[0], turned, bias)
     graph.replace({node: result})
-    graph.nodes.remove(node)
+    place = graph.nodes.index(node)
+    graph.nodes[place:place + 1] = made
     return True
-
-
-def _operands(product: Node, added: Node | None) -> tuple[Node, Node, Node, bool]:
-    """bias, left and right of `bias + left @ right`, and whether right is still to be turned. The bias is the product's
-    own, or what is added to a product without one."""
-    args, kwargs = normalize(product.op, product.args, product.kwargs)
-    name, own, turned = product.op.name, None, False
-    if name == "aten.addmm.default" and all(value == 1 for value in kwargs.values()):
-        own, *args = args  # type: ignore[assignment]
-    elif name == "aten.linear.default" and not kwargs:
-        args, own, turned = args[:2], args[2] if len(args) == 3 else None, True
-    elif product.op.kind != "matmul" or len(args) != 2:
-        raise NotCovered("no product")
-    if (own is None) is (added is None):
-        raise NotCovered("no product with one bias")
-    operands = (own if added is None else added, *args)
-    if not all(isinstance(one, Node) for one in operands) or operands[2].tensor.ndim != 2:
-        raise NotCovered("no product of matrices")
-    return (*operands, turned)  # type: ignore[return-value]
 
 
 __all__ = ["fold_activations"]

@@ -32,6 +32,8 @@ from ..spec import Dim, TensorSpec, prod
 PIECE = 16
 #: Floating point operations a microsecond, by the bytes of which all rows are a multiple.
 _RATES = {16: 600e6, 8: 400e6, 4: 240e6, 2: 95e6}
+#: The same where the left operand's rows, and the right one's columns, lie side by side: 16 times 768 by 196 by 384.
+_LEFT_TURNED = 70e6
 #: Bytes a microsecond of a copy, and microseconds of one more kernel.
 _BANDWIDTH, _KERNEL = 2.5e6, 4.0
 
@@ -67,13 +69,8 @@ class _Product:
     options: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Padding:
-    """How many elements each size gets."""
-
-    m: int
-    k: int
-    n: int
+#: How many elements the sizes m, k and n get.
+_Padding = tuple[int, int, int]
 
 
 def align_products(graph: Graph) -> list[str]:
@@ -117,11 +114,15 @@ class _Aligner:
         builder = Builder(self.graph, into=made, loc=node.loc, grad_enabled=node.grad_enabled)
         try:
             product = _product(builder, node)
-            padding = None if product is None else self._padding(product, node)
-            if product is None or padding is None:
+            if product is None:
                 return None
             known = dict(self.padded)
-            result = self._build(builder, product, padding, node)
+            result = self._relaid(builder, product)
+            if result is None:
+                padding = self._padding(product, node)
+                if padding is None:
+                    return None
+                result = self._build(builder, product, padding, node)
         except NotCovered:
             return None
         if result.spec != node.spec:
@@ -130,35 +131,48 @@ class _Aligner:
         self.nodes += made
         return result
 
+    def _relaid(self, b: Builder, product: _Product) -> Node | None:
+        """The product with the rows of its right operand side by side, where columns of both lie so and have no whole
+        pieces; None where that would not pay."""
+        left, right, spread = product.left, product.right, product.right.node
+        size = spread.tensor.dtype.itemsize
+        few = spread.args[0] if spread.op.name == "aten.expand.default" else spread
+        if not left.turned or not right.turned or product.bias is not None or not _missing(left.columns, size) \
+                or _missing(left.rows, size) or _missing(right.columns, size):
+            return None
+        work = 2.0 * self.hint(prod((product.batch, left.rows, left.columns, right.columns)))
+        if work / _LEFT_TURNED - work / _RATES[PIECE] < self._copy(few.tensor):
+            return None
+        rows = b.call("aten.clone.default", few, memory_format=torch.contiguous_format)
+        return b.call(product.op, left.node, b.call("aten.expand.default", rows, list(spread.tensor.shape)))
+
     def _padding(self, product: _Product, node: Node) -> _Padding | None:
         """The padding of each size; None where it would not pay."""
         left, right = product.left, product.right
         size = node.tensor.dtype.itemsize
         m, k, n = left.rows, left.columns, right.columns
-        padding = _Padding(
-            _missing(m, size) if left.turned else 0,
-            0 if left.turned and not right.turned else _missing(k, size),
-            _missing(n, size),
-        )
-        if padding == _Padding(0, 0, 0):
+        more_m = _missing(m, size) if left.turned else 0
+        more_k = 0 if left.turned and not right.turned else _missing(k, size)
+        more_n = _missing(n, size)
+        if not any((more_m, more_k, more_n)):
             return None
         before = min(self._alignment(one.inner, one.stride, size) for one in (left, right))
         before = min(before, self._alignment(n, 0, size))
         after = PIECE
         copied = 0.0
-        for one, extra in ((left, (padding.m, padding.k)), (right, (padding.k, padding.n))):
+        for one, extra in ((left, (more_m, more_k)), (right, (more_k, more_n))):
             if any(extra):
                 if not (one.node.tensor.swapped() if one.turned else one.node.tensor).is_contiguous():
                     return None
                 copied += self._copy(one.node.tensor) / (2 if _is_computed(one.node) else 1)
             else:
                 after = min(after, self._alignment(one.inner, one.stride, size))
-        if (padding.m or padding.n) and self._is_wanted(node):
+        if (more_m or more_n) and self._is_wanted(node):
             copied += self._copy(node.tensor)
         sizes = [self.hint(one) for one in (product.batch, m, k, n)]
         work = 2.0 * prod(tuple(sizes))
         saved = work / _RATES[before] - work / _RATES[after]
-        return padding if saved > copied + _KERNEL else None
+        return (more_m, more_k, more_n) if saved > copied + _KERNEL else None
 
     def _copy(self, spec: TensorSpec) -> float:
         """Microseconds of a copy."""
@@ -173,34 +187,33 @@ class _Aligner:
 
     def _is_wanted(self, node: Node) -> bool:
         """Whether the program or a library call takes a result as it is, or as a view of it."""
-        stack, seen = [node], {node}
+        stack = [node]
         while stack:
             one = stack.pop()
             if one in self.results:
                 return True
             for user in self.users.get(one, ()):
-                if user.op.kind in ("view", "matmul", "other") or user.op is GETITEM:
-                    if user.op.kind != "view" and user.op is not GETITEM:
-                        return True
-                    if user not in seen:
-                        seen.add(user)
-                        stack.append(user)
+                if user.op.kind == "view" or user.op is GETITEM:
+                    stack.append(user)
+                elif user.op.kind in ("matmul", "other"):
+                    return True
         return False
 
     def _build(self, b: Builder, product: _Product, padding: _Padding, node: Node) -> Node:
-        left = self._padded(b, product.left, padding.m, padding.k)
-        right = self._padded(b, product.right, padding.k, padding.n)
+        m, k, n = padding
+        left = self._padded(b, product.left, m, k)
+        right = self._padded(b, product.right, k, n)
         bias = product.bias
-        if bias is not None and padding.n:
-            bias = b.call("aten.constant_pad_nd.default", bias, [0, padding.n], 0)
+        if bias is not None and n:
+            bias = b.call("aten.constant_pad_nd.default", bias, [0, n], 0)
         factors = (left, right) if bias is None else (bias, left, right)
         result = b.call(product.op, *factors, **product.options)
         axis = result.tensor.ndim - 1
-        if padding.n:
+        if n:
             result = b.call("aten.slice.Tensor", result, axis, 0, product.right.columns)
-        if padding.m:
+        if m:
             result = b.call("aten.slice.Tensor", result, axis - 1, 0, product.left.rows)
-        if padding.n or padding.m:
+        if m or n:
             result = b.call("aten.clone.default", result, memory_format=torch.contiguous_format)
         if result.tensor.shape != node.tensor.shape:
             result = b.call("aten.view.default", result, list(node.tensor.shape))

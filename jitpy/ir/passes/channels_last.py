@@ -65,10 +65,6 @@ def _is_row_major(spec: TensorSpec) -> bool:
     return spec.stride == contiguous_stride(spec.shape)
 
 
-def _is_channels_last(spec: TensorSpec) -> bool:
-    return spec.stride == channels_last_stride(spec.shape)
-
-
 def _lies_as(spec: TensorSpec, stride: tuple[Dim, ...]) -> bool:
     """Whether elements are where these strides put them: those of axes with one element do not count."""
     return all(a == b or size == 1 for a, b, size in zip(spec.stride, stride, spec.shape, strict=True))
@@ -260,7 +256,7 @@ def _is_image(spec: Any) -> bool:
         return False
     if any(isinstance(size, int) and size == 0 for size in spec.shape):
         return False
-    return _is_row_major(spec) or _is_channels_last(spec)
+    return _is_row_major(spec) or spec.stride == channels_last_stride(spec.shape)
 
 
 class _Change:

@@ -9,6 +9,8 @@ lie, so the kernels that read and write them decide (`_votes`). Products write e
 
 from __future__ import annotations
 
+import math
+
 from ..alias import AliasGroups, Partition, alias_kind
 from ..builder import Builder
 from ..graph import Graph, Node
@@ -50,7 +52,9 @@ class _Chooser:
 
     def turn_regions(self) -> list[str]:
         """Lay groups of elementwise values row-major where more of their neighbours lie so than otherwise."""
-        found = [node for node in self.graph.nodes if self._is_free(node)]
+        found = [node for node in self.graph.nodes if isinstance(node.spec, TensorSpec) and node.op.is_elementwise
+                 and node.spec.device.type == self.where and _lies_swapped(node.spec)
+                 and "memory_format" not in node.kwargs]
         if not found:
             return []
         groups, written = AliasGroups(self.graph), {mutation.value for mutation in self.graph.mutations}
@@ -66,31 +70,32 @@ class _Chooser:
         return [f"{region[0].name} and {len(region) - 1} others are row-major" for region in regions.values()
                 if not any(groups.escapes(node) or node in written for node in region) and self._turn(region)]
 
-    def _is_free(self, node: Node) -> bool:
-        """Whether a value lies swapped because its operand does."""
-        spec = node.spec
-        return isinstance(spec, TensorSpec) and spec.device.type == self.where and node.op.is_elementwise \
-            and _lies_swapped(spec) and "memory_format" not in node.kwargs
-
     def _turn(self, region: list[Node]) -> bool:
         inside = set(region)
         outside = {source for node in region for source in node.input_nodes() if source not in inside
                    and isinstance(source.spec, TensorSpec) and source.tensor.shape == node.tensor.shape}
+        votes = sum(0 if self._product(one) else -1 if _lies_swapped(one.tensor) else 1 for one in outside)
+        if votes + sum(self._votes(node, inside, 1) for node in region) <= 0:
+            return False
+        before: dict[Node, TensorSpec] = {}
         try:
-            votes = sum(0 if self._product(one) else -1 if _lies_swapped(one.tensor) else 1 for one in outside)
-            if votes + sum(self._votes(node, inside, 1) for node in region) <= 0:
-                return False
-            before = {node: node.tensor for node in region}
-            for node in region:
-                node.spec = node.tensor.with_(stride=contiguous_stride(node.tensor.shape))
-            return self._follow(before)
-        except NotCovered:
+            for node in self.graph.nodes:
+                if node in inside:
+                    before[node] = node.tensor
+                    node.spec = node.tensor.with_(stride=contiguous_stride(node.tensor.shape))
+                elif node.op.is_view and node.args[0] in before:
+                    before[node] = node.tensor
+                    node.spec = infer(node.op, self.graph.sizes, node.args, node.kwargs, node.grad_enabled)
+            return True
+        except (NotCovered, RuntimeError):  # all is as it was
+            for node, spec in before.items():
+                node.spec = spec
             return False
 
-    def _votes(self, value: Node, inside: set[Node], sign: int) -> int:
+    def _votes(self, value: Node, inside: set[Node], sign: int) -> float:
         """How many readers of a value would rather read rows, less those that would not. `sign`: -1 where `value` is a
-        view of the value in question that has its axes swapped. Raises NotCovered for readers that mind the layout."""
-        votes = 0
+        view of the value in question that has its axes swapped."""
+        votes = 0.0
         for user in self.users[value]:
             if user in inside or user.op.kind == "matmul":
                 continue
@@ -101,22 +106,9 @@ class _Chooser:
                 votes += -sign if _lies_swapped(user.tensor) else sign
             elif user.op.kind == "reduction" or user.op.decompose is not None:
                 votes += sign
-            else:
-                raise NotCovered("a reader that may mind the layout")
+            else:  # it may mind the layout
+                return -math.inf
         return votes
-
-    def _follow(self, before: dict[Node, TensorSpec]) -> bool:
-        """Infer views anew of values that lie otherwise than `before`; all is as it was where that cannot be done."""
-        try:
-            for node in self.graph.nodes:
-                if node.op.is_view and node.args[0] in before:
-                    before[node] = node.tensor
-                    node.spec = infer(node.op, self.graph.sizes, node.args, node.kwargs, node.grad_enabled)
-        except (NotCovered, RuntimeError):
-            for node, spec in before.items():
-                node.spec = spec
-            return False
-        return True
 
     # -- products
 
@@ -125,19 +117,14 @@ class _Chooser:
         mapping: dict[Node, Node] = {}
         for node in [node for node in self.graph.nodes if node.op.is_view]:
             product = self._product(node)
-            try:
-                if product is not None and self._votes(node, set(), 1) > 0:
-                    mapping[node] = self._turned(node, product)
-            except NotCovered:
-                continue
-        if mapping:
-            self.graph.replace(mapping)
+            if product is not None and self._votes(node, set(), 1) > 0:
+                mapping[node] = self._turned(node, product)
+        self.graph.replace(mapping)
         return [f"{node.name} is written row-major by its product" for node in mapping]
 
     def _product(self, node: Node) -> Node | None:
         """The product of which a value is a swapped view, and that nothing else reads."""
-        if not _is_swap(node) or not _lies_swapped(node.tensor) \
-                or node.tensor.device.type != self.where:
+        if not _is_swap(node) or not _lies_swapped(node.tensor) or node.tensor.device.type != self.where:
             return None
         shape = node.tensor.shape
         if min(shape[1:]) < _LEAST or shape[2] % _PIECE:
