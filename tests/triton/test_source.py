@@ -72,6 +72,17 @@ def text_of_samples() -> str:
     return "\n".join(source for case in CASES if case.name in SAMPLE for source in sources(case.fn, case.make()))
 
 
+def test_functions_are_short_where_results_have_16_bits() -> None:
+    """Parameters may have 32 bits, if many elements share them."""
+    x, vector, other = torch.randn(64, 256).bfloat16(), torch.randn(256), torch.randn(64, 256)
+    for fn, inputs, is_short in (
+            (lambda x, w: F.silu((x * w).bfloat16()), [x, vector], True),
+            (lambda x, w: F.silu((x * w).bfloat16()), [x, other], False),
+            (lambda x, w: F.silu(x * w), [x, vector], False)):
+        (source,) = sources(fn, inputs)
+        assert ("fast_expf" in source) is is_short
+
+
 def test_same_text_in_every_process() -> None:
     """Nothing depends on the order of a set or on addresses."""
     program = "from tests.triton.test_source import text_of_samples; print(text_of_samples())"

@@ -498,13 +498,17 @@ def _is_wide(kernel: Kernel, tiles: list[Tile]) -> bool:
     return False
 
 
+#: By how many elements a parameter is read at least.
+_SHARED = 32
 #: Where a tiny difference makes a large one.
 _STEPS = {"floor", "ceil", "trunc", "round", "floordiv", "mod", "fmod", "sign"}
 
 
 def _is_short(kernel: Kernel) -> bool:
-    """Whether nothing sees more than the 11 bits of 16-bit floats of a result."""
-    short = all(v.dtype.itemsize <= 2 for v in kernel.reads if v.dtype.is_floating_point)
+    """Whether nothing sees more than the 11 bits of 16-bit floats of a result. Floats of 32 bits may be parameters that
+    many elements share."""
+    short = all(v.dtype.itemsize <= 2 or v.dtype is torch.float32 and _SHARED * kernel.hint(v.numel) <= points
+                for points in (kernel.hint(kernel.points),) for v in kernel.reads if v.dtype.is_floating_point)
     if not short or not all(v.dtype.is_floating_point and v.dtype.itemsize == 2 for v in kernel.writes):
         return False
     return not any(e.op in _STEPS or makes_steps(e) for e in kernel.stage)
