@@ -510,7 +510,8 @@ class Fusion:
         conversions in each step."""
         operands = [{operand for operand, _ in self.reads(one)} for one in products]
         shared = set.intersection(*operands)
-        return all(one.sizes.is_row or all(isinstance(operand, Stored) for operand in own - shared)
+        return all(one.sizes.is_row or all(isinstance(operand, Stored) and operand.dtype is one.sizes.dtype
+                                           for operand in own - shared)
                    for one, own in zip(products, operands, strict=True))
 
     def _check_columns(self, members: set[Value], space: Signature | None, columns: frozenset[Value]) -> None:

@@ -91,3 +91,18 @@ def test_factors_of_blocks_are_the_librarys() -> None:
     graph.outputs = [b.call("aten._scaled_mm.default", left, b.call("aten.t.default", right), *scales, None, None, BF16,
                             spec=contiguous_spec(BF16, (32, 128), torch.device("cpu")))]
     assert not launches(plan_graph(graph, products="all"))
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_converted_weights_of_few_rows_stay_apart(rows: int) -> None:
+    """Tensor cores would wait for three conversions a step. A product of one row has none of them."""
+    def fn(x: Tensor, *given: Tensor) -> list[Tensor]:
+        return [torch.matmul(x, (weight.t().float() * scale).to(BF16))
+                for weight, scale in zip(given[:3], given[3:], strict=True)]
+
+    inputs = (torch.randn(rows, 1, 64).to(BF16), *(torch.randn(32, 64).to(KINDS[0]) for _ in range(3)),
+              *(torch.rand(32) for _ in range(3)))
+    plan = plan_graph(trace(fn, inputs), products="all")
+    assert len(launches(plan)) == (1 if rows == 1 else 3)
+    for found, wanted in zip(run(plan, inputs), fn(*inputs), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
