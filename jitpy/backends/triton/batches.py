@@ -60,19 +60,18 @@ def _choose_part(emitter: Emitter, batch: Kernel, names: dict[Parameter, str], p
     starts = list(accumulate((int(ceil_div(count, block)) for count in counts), initial=0))
     emitter.add("pid = tl.program_id(0)")
 
-    def choose(first: int, last: int, indent: str) -> None:
+    def choose(first: int, last: int) -> None:
         """Halve the parts until one is left: there may be hundreds."""
         middle = (first + last) // 2
         if middle > first:
-            emitter.add(f"{indent}if pid < {starts[middle]}:")
-            choose(first, middle, indent + "    ")
-            emitter.add(f"{indent}else:")
-            choose(middle, last, indent + "    ")
+            for head, part in ((f"if pid < {starts[middle]}:", (first, middle)), ("else:", (middle, last))):
+                with emitter.block(head):
+                    choose(*part)
             return
-        emitter.add(f"{indent}start = {starts[first]}")
-        emitter.add(f"{indent}count = {counts[first]}")
+        emitter.add(f"start = {starts[first]}")
+        emitter.add(f"count = {counts[first]}")
         for name, value in zip(names.values(), operands[first], strict=True):
-            emitter.add(f"{indent}{name} = {parameters[value]}")
+            emitter.add(f"{name} = {parameters[value]}")
 
-    choose(0, len(counts), "")
+    choose(0, len(counts))
     return starts[-1]
