@@ -120,7 +120,7 @@ class _Aligner:
             result = self._relaid(builder, product)
             if result is None:
                 padding = self._padding(product, node)
-                if padding is None:
+                if padding is None or product.bias is not None and product.op == "aten.bmm.default":
                     return None
                 result = self._build(builder, product, padding, node)
         except NotCovered:
@@ -137,14 +137,15 @@ class _Aligner:
         left, right, spread = product.left, product.right, product.right.node
         size = spread.tensor.dtype.itemsize
         few = spread.args[0] if spread.op.name == "aten.expand.default" else spread
-        if not left.turned or not right.turned or product.bias is not None or not _missing(left.columns, size) \
+        if not left.turned or not right.turned or product.op != "aten.bmm.default" or not _missing(left.columns, size) \
                 or _missing(left.rows, size) or _missing(right.columns, size):
             return None
         work = 2.0 * self.hint(prod((product.batch, left.rows, left.columns, right.columns)))
         if work / _LEFT_TURNED - work / _RATES[PIECE] < self._copy(few.tensor):
             return None
         rows = b.call("aten.clone.default", few, memory_format=torch.contiguous_format)
-        return b.call(product.op, left.node, b.call("aten.expand.default", rows, list(spread.tensor.shape)))
+        made = b.call(product.op, left.node, b.call("aten.expand.default", rows, list(spread.tensor.shape)))
+        return made if product.bias is None else b.call("aten.add.Tensor", made, product.bias)
 
     def _padding(self, product: _Product, node: Node) -> _Padding | None:
         """The padding of each size; None where it would not pay."""
@@ -296,9 +297,12 @@ def _linear(b: Builder, node: Node) -> _Form | None:
     """On rows, as eager's composite op does it."""
     x, weight, bias = (*node.args, node.kwargs.get("bias"), None)[:3]
     rows = rows_of(b, x)
-    if rows is None or weight.tensor.ndim != 2:
+    if x.tensor.ndim < 2 or weight.tensor.ndim != 2:
         return None
     turned = b.call("aten.t.default", weight)
+    if rows is None:
+        spread = b.call("aten.expand.default", turned, [*x.tensor.shape[:-2], *turned.tensor.shape])
+        return ("aten.bmm.default", x, spread, bias, {}) if x.tensor.ndim == 3 else None
     return ("aten.mm.default" if bias is None else "aten.addmm.default"), rows, turned, bias, {}
 
 
