@@ -156,3 +156,15 @@ def test_gradients_past_quantised_weights():
     model(eagers).sum().backward()
     jitpy.jit(model)(mine).sum().backward()
     torch.testing.assert_close(mine.grad, eagers.grad)
+
+
+def test_float8_dynamic(monkeypatch):
+    """Activations and weights in float8, one scale each: a recipe for GPUs, whose product a CPU has too."""
+    from torchao.float8 import inference
+    from torchao.quantization import quant_api
+    for module in (inference, quant_api):
+        monkeypatch.setattr(module, "_check_hardware_support", lambda *args: None)
+    model, x = mlp()
+    model, x = model.to(torch.bfloat16), x.to(torch.bfloat16)
+    recipe = _torchao(lambda q: q.Float8DynamicActivationFloat8WeightConfig(granularity=q.PerTensor()))
+    assert_captured(recipe(model, x), x, 0.05)
