@@ -69,6 +69,18 @@ def test_masks(times: int, masked: Callable[..., Tensor], shape: tuple[int, ...]
     torch.testing.assert_close(found, expected, equal_nan=True)
 
 
+@pytest.mark.parametrize("length", [7, LENGTH])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_rows_of_the_least_number(dtype: torch.dtype, length: int) -> None:
+    """Their scores are lost where the sum is rounded: the result is the mean of all values."""
+    q, k, v = (torch.randn(BATCH, 4, length, WIDTH).to(dtype) for _ in range(3))
+    mask = torch.zeros(BATCH, 1, length, length, dtype=dtype)
+    mask[0, 0, 2:5] = torch.finfo(dtype).min
+    fn = attention(added, 1)
+    with torch.no_grad():
+        torch.testing.assert_close(jitpy.jit(fn)(q, k, v, mask), fn(q, k, v, mask), rtol=2e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_are_none(bad: float) -> None:
     fn = attention(hidden, 2)

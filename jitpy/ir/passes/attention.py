@@ -42,8 +42,8 @@ def _attention(
         return None
     if any(s.shape[:-2] != specs[0].shape[:-2] for s in specs) or specs[2].shape[-1] != specs[0].shape[-1]:
         return None
-    if mask is not None and not _additive(mask.spec, specs, dtype):
-        return None
+    if mask is not None and (dtype is torch.float16 or not _additive(mask.spec, specs, dtype)):
+        return None  # the least float16 takes in what is added to it, and torch's kernels add in float32
     k = b.call("aten.transpose.int", kt, -2, -1)
     if rank == 3:
         q, k, v = (b.call("aten.unsqueeze.default", n, 0) for n in (q, k, v))

@@ -61,7 +61,10 @@ def _score(b: Builder, mask: Node, kind: str) -> Graph:
     made: dict[str, tuple[Any, ...]] = {"added": ("aten.add.Tensor", score, read),
                                         "hidden": ("aten.masked_fill.Scalar", score, read, -math.inf),
                                         "shown": ("aten.where.ScalarOther", read, score, -math.inf)}
-    graph.outputs = [inner.call(*made[kind])]
+    found = inner.call(*made[kind])
+    if kind == "added" and mask.tensor.dtype is torch.float16:  # whose least number takes in a score
+        found = inner.call("aten.to.dtype", inner.call("aten.to.dtype", found, torch.float16), torch.float32)
+    graph.outputs = [found]
     return graph
 
 
