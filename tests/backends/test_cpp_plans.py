@@ -272,3 +272,35 @@ def test_scratch_memory_is_shared_by_what_does_not_overlap() -> None:
     assert count(plan.steps, KernelStep) == 12
     assert isinstance(plan.workspace, int) and plan.workspace <= 2 * x.numel() * 4
     torch.testing.assert_close(make_executable(plan)(x)[0], fn(x))
+
+
+def written_through_a_view(a: Tensor, b: Tensor) -> Tensor:
+    a.view(-1).copy_(b.sin())
+    return b + 1
+
+
+def written_and_read(a: Tensor, b: Tensor) -> Tensor:
+    t = b.sin()
+    a.view(-1).copy_(t)
+    return torch.outer(t, t)
+
+
+def two_written(a: Tensor, b: Tensor) -> None:
+    t = b.view(8, 8).sin()
+    a.copy_(t)
+    b.view(8, 8).copy_(a.t())
+
+
+@pytest.mark.parametrize("fn", [written_through_a_view, written_and_read, two_written], ids=lambda fn: fn.__name__)
+def test_an_input_gets_a_value_of_another_shape(fn: Callable[..., Any]) -> None:
+    results = []
+    for program in (fn, jitpy.jit(fn)):
+        torch.manual_seed(2)
+        a, b = torch.randn(8, 8), torch.randn(64)
+        results.append([program(a, b), a, b, a._version, b._version])
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_value_of_another_shape_is_written_at_once() -> None:
+    steps = _plan_of(written_through_a_view, [torch.randn(8, 8), torch.randn(64)]).steps
+    assert count(steps, AllocStep) == 1 and not count(steps, CopyStep) and not count(steps, CallStep)
