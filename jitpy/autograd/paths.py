@@ -22,6 +22,9 @@ def find_paths(joint: Joint, halves: Halves, watched: Sequence[Watched]) -> Path
     """The paths of a graph, for a node that watches `watched`."""
     source = joint.source
     numbers = _savers(source)
+    for mutation in source.mutations:
+        if mutation.gives_history and mutation.through_view:
+            numbers.setdefault(mutation.value, 1 << len(numbers))
     under, over = _between(source, numbers, [source.outputs[k] for k in joint.grad_outputs],
                            [source.inputs[k] for k in joint.grad_inputs])
 

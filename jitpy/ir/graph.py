@@ -105,7 +105,8 @@ class Mutation:
     All mutations happen at once: every `value` is read before any input is written. `grad_enabled` is the grad
     mode of the copy; None means that of the value's own node. `unseen`: the input's version counter stays, so that
     autograd does not see the write (through `.data`, or by an op like eager's batch norm). `writes`: by how much the
-    version counter moves otherwise, once for each write of the program's.
+    version counter moves otherwise, once for each write of the program's. `through_view`: the program wrote to a view;
+    eager's node of that frees itself in a backward pass.
     """
 
     input: int
@@ -113,6 +114,7 @@ class Mutation:
     grad_enabled: bool | None = None
     unseen: bool = False
     writes: int = 1
+    through_view: bool = False
 
     @property
     def runs_with_grad(self) -> bool:

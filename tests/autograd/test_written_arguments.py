@@ -216,6 +216,10 @@ def its_result_and_the_write(a: Tensor, v: Tensor) -> Any:
     return y
 
 
+def copied_whole(a: Tensor, v: Tensor) -> None:
+    a.copy_(v.view(4, 4))
+
+
 COMPILED = [copied, multiplied, a_part, only_multiplied, only_copied, part_of_a_view, overlapping_views, other_dtype,
             broadcast, transposed, used_twice, its_result_and_the_write]
 #: autograd keeps a value that is written, where the program's `.data` reaches it: torch's own operator writes
@@ -320,3 +324,24 @@ def test_hooks_stay_with_the_value_they_were_put_on() -> None:
             a.sum().backward()
     assert results[0][0] == results[1][0]
     torch.testing.assert_close(results[1][1:], results[0][1:])
+
+
+@pytest.mark.parametrize("fn", [only_multiplied, only_copied, copied, its_result_and_the_write, copied_whole],
+                         ids=lambda fn: fn.__name__)
+def test_a_second_pass_is_refused_as_in_eager(fn: Program) -> None:
+    for history in (True, False):
+        seen = []
+        for program in (fn, jitpy.jit(fn)):
+            w, v = torch.ones(4, 4, requires_grad=True), torch.arange(16.0).requires_grad_()
+            a = w * 3 if history else torch.ones(4, 4)
+            program(a, v)
+            a.sum().backward(retain_graph=True)
+            a.sum().backward()
+            try:
+                a.sum().backward()
+                seen.append("")
+            except RuntimeError as error:
+                seen.append(str(error)[:60])
+            seen.append(v.grad)
+        assert seen[0] == seen[2]
+        torch.testing.assert_close(seen[3], seen[1])

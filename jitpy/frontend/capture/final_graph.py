@@ -67,7 +67,9 @@ def finish_graph(builder: GraphBuilder, live: list[TracedTensor | TracedScalar])
         storage = payload.storage
         # a leaf is changed under no_grad, and may have been read since
         apart = storage.lost_grad or any(node in builder.speculation.leaves for node in storage.values)
-        graph.mutations.append(Mutation(index, storage.base, False if apart else None, not storage.seen, storage.seen))
+        sliced = any("through_view" in node.meta for node in storage.values)
+        graph.mutations.append(Mutation(index, storage.base, False if apart else None, not storage.seen, storage.seen,
+                                        sliced))
         if not storage.seen and graph.inputs[index].tensor.requires_grad:
             _write_as_data(builder, index)
     _mark_memory(builder, live)

@@ -195,6 +195,7 @@ def write(builder: GraphBuilder, target: TracedTensor, value: Node, is_out: bool
     storage.generation += 1
     if target.chain and builder.state.grad_enabled and (new.tensor.requires_grad or spec.requires_grad):
         target.made = storage.generation  # its history begins anew, behind the write
+        new.meta["through_view"] = True
         step = target.chain[-1]
         if id(step) not in builder.rebased:
             builder.put(builder.rebased, id(step), step)
