@@ -204,27 +204,19 @@ def _around(p: Pullback, g: Node, x: Node, pad: Any) -> Node:
 # -- writing into parts -----------------------------------------------------------------------------------------------
 
 
-@rule("aten.slice_scatter.default")
-def _slice_scatter(p: Pullback, g: Node, x: Node, source: Node, dim: int = 0, start: Any = None, end: Any = None,
-                   step: Any = 1) -> Grads:
-    where = dim, start, end, step
-    return (p.call("aten.slice_scatter.default", g, p.zeros(source.tensor), *where) if p.needs(x) else None,
-            p.call("aten.slice.Tensor", g, *where) if p.needs(source) else None)
+def _part_scatter(op: str, part: str) -> None:
+    """The rule of an op that puts `source` where the view op `part` takes a part from."""
+
+    def pull(p: Pullback, g: Node, x: Node, source: Node, *where: Any) -> Grads:
+        return (p.call(op, g, p.zeros(source.tensor), *where) if p.needs(x) else None,
+                p.call(part, g, *where) if p.needs(source) else None)
+
+    rule(op)(pull)
 
 
-@rule("aten.select_scatter.default")
-def _select_scatter(p: Pullback, g: Node, x: Node, source: Node, dim: int, index: Any) -> Grads:
-    return (p.call("aten.select_scatter.default", g, p.zeros(source.tensor), dim, index) if p.needs(x) else None,
-            p.call("aten.select.int", g, dim, index) if p.needs(source) else None)
-
-
-@rule("aten.diagonal_scatter.default")
-def _diagonal_scatter(p: Pullback, g: Node, x: Node, source: Node, offset: int = 0, first: int = 0,
-                      second: int = 1) -> Grads:
-    where = offset, first, second
-    return (p.call("aten.diagonal_scatter.default", g, p.zeros(source.tensor), *where) if p.needs(x) else None,
-            p.call("aten.diagonal.default", g, *where) if p.needs(source) else None)
-
+_part_scatter("aten.slice_scatter.default", "aten.slice.Tensor")
+_part_scatter("aten.select_scatter.default", "aten.select.int")
+_part_scatter("aten.diagonal_scatter.default", "aten.diagonal.default")
 
 # where elements go does not depend on what they are
 COMPLEX.update(name for name, own in RULES.items() if own.__module__ == __name__)

@@ -157,14 +157,7 @@ def _index_select(env: SizeEnv, x: TensorSpec, dim: int, index: TensorSpec) -> T
     return contiguous_spec(x.dtype, (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), one_device((x, index)))
 
 
-def _embedding(
-    env: SizeEnv,
-    weight: TensorSpec,
-    indices: TensorSpec,
-    padding_idx: Any = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> TensorSpec:
+def _embedding(env: SizeEnv, weight: TensorSpec, indices: TensorSpec, *rest: Any) -> TensorSpec:
     if len(weight.shape) != 2 or indices.dtype not in _INDEX_DTYPES:
         raise Invalid("embedding")
     return contiguous_spec(weight.dtype, (*indices.shape, weight.shape[1]), one_device((weight, indices)))
@@ -251,14 +244,7 @@ def _one_hot_parts(b: Any, x: Any, classes: int = -1) -> Any:
 define("aten.one_hot.default", infer=_one_hot, decompose=_one_hot_parts, differentiable=False)
 
 
-def _top(
-    env: SizeEnv,
-    x: TensorSpec,
-    k: Any,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
-) -> tuple[TensorSpec, TensorSpec]:
+def _top(env: SizeEnv, x: TensorSpec, k: Any, dim: int = -1, *rest: Any) -> tuple[TensorSpec, TensorSpec]:
     axis = normalize_dim(dim, len(x.shape))
     if not x.shape or type(k) is not int or k < 0 or less(env, x.shape[axis], k):
         raise NotCovered("topk")
@@ -301,13 +287,8 @@ def _index_add(
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
 
 
-def _index_put(
-    env: SizeEnv,
-    x: TensorSpec,
-    indices: Sequence[TensorSpec | None],
-    values: TensorSpec,
-    accumulate: bool = False,
-) -> TensorSpec:
+def _index_put(env: SizeEnv, x: TensorSpec, indices: Sequence[TensorSpec | None], values: TensorSpec,
+               *rest: Any) -> TensorSpec:
     """The meta kernel takes values of other sizes, which kernels refuse."""
     if _has_mask((x, indices)):
         raise NotCovered("masks")

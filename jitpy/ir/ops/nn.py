@@ -64,15 +64,8 @@ def _parameter_dtypes(x: TensorSpec, *parameters: TensorSpec | None) -> bool:
     raise NotCovered("parameters of another dtype")
 
 
-def _layer_norm(
-    env: SizeEnv,
-    x: TensorSpec,
-    shape: Sequence[Any],
-    weight: TensorSpec | None = None,
-    bias: TensorSpec | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> TensorSpec:
+def _layer_norm(env: SizeEnv, x: TensorSpec, shape: Sequence[Any], weight: TensorSpec | None = None,
+                bias: TensorSpec | None = None, *rest: Any) -> TensorSpec:
     _trailing(env, x, shape, weight, bias)
     _parameter_dtypes(x, weight, bias)
     return TensorSpec(x.dtype, x.shape, contiguous_stride(x.shape), x.device)
@@ -168,15 +161,8 @@ define("aten.rms_norm.default", infer=_rms_norm, decompose=lambda *args: _rms_no
 define("aten._fused_rms_norm.default", decompose=_rms_norm_parts)
 
 
-def _group_norm(
-    env: SizeEnv,
-    x: TensorSpec,
-    groups: int,
-    weight: TensorSpec | None = None,
-    bias: TensorSpec | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> TensorSpec:
+def _group_norm(env: SizeEnv, x: TensorSpec, groups: int, weight: TensorSpec | None = None,
+                bias: TensorSpec | None = None, *rest: Any) -> TensorSpec:
     if len(x.shape) < 2 or not is_float(x.dtype):
         raise NotCovered("group_norm")
     # The CPU's kernel keeps channels last, which the meta kernel does not know; other devices' do not.
@@ -226,18 +212,9 @@ def _group_norm_parts(
 define("aten.group_norm.default", infer=_group_norm, decompose=_group_norm_parts)
 
 
-def _batch_norm(
-    env: SizeEnv,
-    x: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    running_mean: TensorSpec | None,
-    running_var: TensorSpec | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> TensorSpec:
+def _batch_norm(env: SizeEnv, x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None,
+                running_mean: TensorSpec | None, running_var: TensorSpec | None, training: bool,
+                *rest: Any) -> TensorSpec:
     row_major_only(env, (x,))
     if training or running_mean is None or running_var is None:
         raise NotCovered("batch_norm while training")

@@ -259,17 +259,9 @@ def _batch_norm_no_statistics(
     return result, cast(b, mean, kept), cast(b, scale, kept)
 
 
-def _native_specs(
-    env: SizeEnv,
-    x: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    running_mean: TensorSpec | None,
-    running_var: TensorSpec | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
+def _native_specs(env: SizeEnv, x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None,
+                  running_mean: TensorSpec | None, running_var: TensorSpec | None, training: bool,
+                  *rest: Any) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     """The result and the statistics of the batch (empty where the running ones are used)."""
     last = x.device.type == "cpu" and is_channels_last_strides(env, x.shape, x.stride)
     if last and x.stride != channels_last_stride(x.shape):
@@ -382,20 +374,11 @@ def _batch_norm_specs(
     return TensorSpec(x.dtype, x.shape, stride, x.device), statistics, statistics
 
 
-def _functional_specs(
-    env: SizeEnv,
-    x: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    running_mean: TensorSpec,
-    running_var: TensorSpec,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorSpec, ...]:
+def _functional_specs(env: SizeEnv, x: TensorSpec, *rest: Any) -> tuple[TensorSpec, ...]:
+    *parameters, training, _, _ = rest
     if not training:
         raise NotCovered("batch_norm that updates nothing")
-    found = _batch_norm_specs(env, x, weight, bias, running_mean, running_var)
+    found = _batch_norm_specs(env, x, *parameters)
     return *found, found[1], found[1]
 
 
