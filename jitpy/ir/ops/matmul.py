@@ -44,7 +44,20 @@ def _product(a_axes: str, b_axes: str, axes: str) -> Callable[[SizeEnv, TensorSp
     return infer
 
 
-_mm, _bmm = _product("ik", "kj", "ij"), _product("bik", "bkj", "bij")
+def _mm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
+    _same_kind(a, b)
+    if len(a.shape) != 2 or len(b.shape) != 2 or not env.equal(a.shape[1], b.shape[0], "mm"):
+        raise Invalid("mm shapes")
+    return _fresh(a, (a.shape[0], b.shape[1]))
+
+
+def _bmm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
+    _same_kind(a, b)
+    if len(a.shape) != 3 or len(b.shape) != 3:
+        raise Invalid("bmm shapes")
+    if not env.equal(a.shape[0], b.shape[0], "bmm") or not env.equal(a.shape[2], b.shape[1], "bmm"):
+        raise Invalid("bmm shapes")
+    return _fresh(a, (a.shape[0], a.shape[1], b.shape[2]))
 
 
 def _added(env: SizeEnv, bias: TensorSpec, result: TensorSpec) -> TensorSpec:
