@@ -33,10 +33,9 @@ CLUSTERED_ROW = CACHED_ROW
 #: Cost of what is computed for each element behind the last reduction (of a SiLU, say) from which a cluster is faster
 #: with rows of `HELD_ROW` bytes, too: the parts of four rows fill a multiprocessor, and compute in turn.
 COSTLY = 16
-#: Cost from which a program of 32 warps that holds such a row is faster than a cluster of twice as many programs.
+#: Cost from which a program of 32 warps that holds such a row is faster than a cluster of twice as many programs, and
+#: from which parts larger than `SHARED_PART` are slower than walking the row twice.
 LIGHTEST = 5
-#: The same from which parts larger than `SHARED_PART` are slower than walking the row twice.
-LIGHT = 8
 #: Programs of a cluster that every GPU with clusters can run. Of longer rows each has more threads: 128 bytes of a row
 #: for each, up to what the largest program can hold.
 LARGEST_CLUSTER = 8
@@ -232,7 +231,9 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             is_product = any(isinstance(one.value, Product) for one in kernel.reductions)
             tile = 4096 // widest(kernel) if is_product else tile
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
-            warps = max(1, min(16, width * row // 1024 if row >= 4096 and stages > 1 else width * row // 512))
+            reads = not any(a.reduced for store in kernel.stores for a in store.index.all_axes())
+            each = 1024 if stages > 1 and (row >= 4096 or reads) else 512
+            warps = max(1, min(16, width * row // each))
             if is_product:  # two wide loads a thread, and four of long rows
                 warps = max(min(warps, 4), width * row * widest(kernel) // 2048)
             return _launch(parallel, width, reduced, max(row, 2), warps)
@@ -253,13 +254,13 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
         elif stages == 1:  # many programs with a few blocks each
             block, warps, together = 4096 if widest(kernel) <= 4 else 2048, 4, 1
         elif passes > 1 and _row_bytes(kernel) > CACHED_ROW:  # what a row's last part left in the cache is read first
-            block, warps, together = 4096, 32, 2
+            block, warps, together = 8192 if widest(kernel) <= 2 else 4096, 32, 2
         elif passes > 1 and _start_aligned(kernel, length):  # few rows at a time, in the cache for the next pass
             block, warps, together = 4096, 16, 4
         elif passes > 1:  # the same with narrower loads
             block, warps, together = 2048, 16, 4
         else:
-            block, warps, together = 2048, 8, 8
+            block, warps, together = 4096, 16, 4
         block = min(row, block)
         launch = _launch(parallel, 1, reduced, max(block, 2), max(1, min(warps, block // 128)))
         launch.together, launch.cached = together, passes > 1
@@ -311,7 +312,7 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
                 warps, block = 32, 2 * block
             launch = _launch(kernel.parallel, 1, kernel.reduced, block, warps)
             launch.held, launch.cluster = True, cluster
-            launch.registers = 128 if warps == 16 and cost > LIGHTEST else 64
+            launch.registers = 64
             launch.fetched = FETCHED_AHEAD // bytes_
             return launch
     return None
@@ -319,10 +320,10 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
 
 def _is_light(kernel: Kernel) -> bool:
     """Whether programs that have a multiprocessor to themselves, or half of it, compute for a short time only while
-    nothing is read. With rows of 262,144 softmax, norms and softmax's gradient gain; those of norms and losses lose."""
+    nothing is read. With rows of 262,144 softmax, norms and softmax's gradient gain; other gradients lose."""
     points, stages = kernel.hint(kernel.points), max(kernel.stage.values(), default=0)
     operands = sum(2 * kernel.hint(value.numel) >= points for value in kernel.reads)
-    return _cost_behind(kernel) < LIGHT and (operands < 2 or stages < 2)
+    return _cost_behind(kernel) < LIGHTEST and (operands < 2 or stages < 2)
 
 
 def _cost_behind(kernel: Kernel) -> int:
