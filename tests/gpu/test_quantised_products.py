@@ -40,12 +40,14 @@ CASES: list[tuple[Callable[..., Tensor], torch.dtype]] = [
     (rows_to_int8, torch.int8), (rows_to_float8, KIND)]
 
 
+@pytest.mark.parametrize("inner", [2048, 8192])
 @pytest.mark.parametrize("rows", [1, 16, 48])
 @pytest.mark.parametrize(("fn", "kind"), CASES)
-def test_products_with_weights_of_8_bits(fn: Callable[..., Tensor], kind: torch.dtype, rows: int) -> None:
+def test_products_with_weights_of_8_bits(fn: Callable[..., Tensor], kind: torch.dtype, rows: int, inner: int) -> None:
+    """Programs of a cluster share a long inner axis."""
     torch.manual_seed(0)
-    x = torch.randn(rows, 2048, device="cuda").to(BF16)
-    weight = (torch.randn(2048, 2048, device="cuda") * 20).to(kind)
+    x = torch.randn(rows, inner, device="cuda").to(BF16)
+    weight = (torch.randn(2048, inner, device="cuda") * 20).to(kind)
     scale = torch.rand(2048, 1, device="cuda") + 0.5
     found = jitpy.jit(fn, fullgraph=True)(x, weight, scale).double()
     if fn is rows_to_float8 or fn is rows_to_int8:  # eager's kernels refuse some of these sizes

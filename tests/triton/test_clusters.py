@@ -162,11 +162,12 @@ def bytes_of(*shape: int) -> Tensor:
 
 #: Products with few rows, by programs that share the inner axis: the programs of one cluster.
 PRODUCTS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...], int]] = {
-    "linear": (lambda x, w: F.linear(x, w), (randn(16, 2048, dtype=BF16), randn(40, 2048, dtype=BF16)), 2),
-    "gated": (gated, (randn(5, 4096, dtype=BF16), *(randn(48, 4096, dtype=BF16) for _ in range(2))), 4),
-    "many rows": (lambda x, w: x @ w, (randn(48, 2048, dtype=BF16), randn(2048, 64, dtype=BF16)), 4),
-    "converted": (converted, (randn(16, 4096, dtype=BF16), bytes_of(64, 4096), randn(64, dtype=BF16)), 4),
-    "uneven": (lambda x, w: F.linear(x, w), (randn(16, 2040, dtype=BF16), randn(40, 2040, dtype=BF16)), 1),
+    "linear": (lambda x, w: F.linear(x, w), (randn(16, 8192, dtype=BF16), randn(40, 8192, dtype=BF16)), 2),
+    "gated": (gated, (randn(5, 8192, dtype=BF16), *(randn(48, 8192, dtype=BF16) for _ in range(2))), 1),
+    "many rows": (lambda x, w: x @ w, (randn(48, 8192, dtype=BF16), randn(8192, 64, dtype=BF16)), 2),
+    "converted": (converted, (randn(16, 8192, dtype=BF16), bytes_of(64, 8192), randn(64, dtype=BF16)), 2),
+    "short": (lambda x, w: F.linear(x, w), (randn(16, 4096, dtype=BF16), randn(40, 4096, dtype=BF16)), 1),
+    "uneven": (lambda x, w: F.linear(x, w), (randn(16, 8200, dtype=BF16), randn(40, 8200, dtype=BF16)), 1),
 }
 
 

@@ -229,7 +229,7 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
         shares = passes > 1 and row > LONGEST_ROW // 2 and _shared_bytes(kernel) >= 2 * _row_bytes(kernel)
         if static and row <= LONGEST_ROW and not shares and not (stages == 1 and count < 64 and row > 4096):
             is_product = any(isinstance(one.value, Product) for one in kernel.reductions)
-            tile = 4096 // widest(kernel) if is_product else tile
+            tile = 4096 // max(2, widest(kernel)) if is_product else tile
             width = max(1, min(tile // row, power_of_two(count), power_of_two(max(1, count // ENOUGH_PROGRAMS))))
             reads = not any(a.reduced for store in kernel.stores for a in store.index.all_axes())
             each = 1024 if stages > 1 and (row >= 4096 or reads) else 512

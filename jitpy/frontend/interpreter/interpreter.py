@@ -35,7 +35,7 @@ from .library_code import is_library, is_polyfill, stands_for_c
 _NO_PLACE_TO_STOP = frozenset(("MAKE_CELL", "COPY_FREE_VARS", "RESUME", "RETURN_GENERATOR", "SET_FUNCTION_ATTRIBUTE"))
 
 #: How many instructions a recorded operation may take, on average, in a program that is longer than the limit.
-INSTRUCTIONS_PER_NODE = 200
+INSTRUCTIONS_PER_NODE = 500
 
 
 class SymbolicInterpreter:
