@@ -237,7 +237,8 @@ class MemoryPlanner:
         mutated: dict[Any, list[Any]] = {}
         for mutation, value in zip(self.graph.mutations, self.mutation_values, strict=True):
             mutated.setdefault(shown_whole(value), []).append(self.low.values[self.graph.inputs[mutation.input]])
-        self.last_failure = max((k for k, unit in enumerate(self.units) if unit.may_fail), default=-1)
+        self.last_failure = max((k for k, unit in enumerate(self.units) if unit.may_fail and not self._puts(unit)),
+                                default=-1)
         self.last_check = max((k for k, unit in enumerate(self.units) if unit.checks), default=-1)
         self.home: dict[Value, Value] = {}  # value -> the value whose memory it takes over
         self.in_input: set[Value] = set()
@@ -316,7 +317,7 @@ class MemoryPlanner:
                 continue
             unit.in_place[target] = source
             self.home[target] = source
-        if node.op.in_place_call is None or self.low.scatters == "ordered" or self.low.is_on_host(node):
+        if not self._puts(unit):
             return
         target, source = self.low.values[node], operands[0]
         if not isinstance(target, Stored) or not isinstance(source, (Stored, Computed)) or owners.count(source) > 1:
@@ -331,6 +332,11 @@ class MemoryPlanner:
             return
         unit.in_place[target] = source
         self.home[target] = source
+
+    def _puts(self, unit: Unit) -> bool:
+        """Whether a call puts elements into a copy, on a GPU: its failure is the device's, and nothing is read again."""
+        return unit.call is not None and unit.call.node.op.in_place_call is not None and \
+            self.low.scatters != "ordered" and not self.low.is_on_host(unit.call.node)
 
     def _input_home(
         self, target: Value, mutated: dict[Any, list[Any]], outputs: set[Value], k: int, written: Value | None = None

@@ -30,6 +30,8 @@ _FEW, _MOST_ROWS = 16, 128
 _MOST = (1 << 31) - 2
 #: Programs that keep a GPU busy, keys that are worth one, and parts of a row of keys at most.
 _PROGRAMS, _LEAST_KEYS, _MOST_PARTS = 264, 128, 64
+#: Keys of which there may be so many at least, where their number changes.
+_GROWN = 2048
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -362,7 +364,9 @@ def _parts(low: Lowering, attention: Attention) -> int:
     if attention.group * queries > _MOST_ROWS or attention.group > 1 and lists is not None and \
             not same(lists.count.shape[1], 1):
         return 1
-    keys = low.hint(attention.key.shape[2])
+    keys = attention.key.shape[2]
+    if type(keys) is not int:
+        keys = max(low.hint(keys), _GROWN)  # it may be longer in later calls
     wanted = _PROGRAMS // max(1, low.hint(batch) * int(shared))
     most = min(wanted, keys // _LEAST_KEYS, _MOST_PARTS)
     return 1 << most.bit_length() - 1 if most > 1 else 1

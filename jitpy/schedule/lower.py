@@ -421,7 +421,7 @@ class Lowering:
         device has no such kernels."""
         body = body or (lambda trace, index: trace.read(source, index))
         dtype = source.dtype
-        if self.scatters == "unordered":
+        if self.scatters == "unordered" and adds:
             if torch.are_deterministic_algorithms_enabled():
                 raise NotCovered("results must repeat")
             if dtype.itemsize < 4 and in_float32:

@@ -13,7 +13,7 @@ from ..ir.ops.layout import is_dense, normalize_dim
 from ..ir.ops.parts import diagonal, slice_bounds
 from ..ir.spec import Dim, contiguous_stride
 from .expr import Expr, compute_dtype
-from .index import Axis, flatten, of
+from .index import Axis, Index, flatten, of
 from .lower import Lowering, lowering
 from .lowerings import position, require_integers
 from .values import IndexTuple, Pointwise, Probe, Trace, Value, base_of
@@ -285,8 +285,8 @@ def index_put(
     for ids in by_axis.values():
         require_integers(ids)
     block = _broadcast([ids.shape for ids in by_axis.values()])
-    if not accumulate and (low.scatters != "ordered" or any(type(size) is not int or size != 1 for size in block)):
-        raise NotCovered("which of several writes to one place stays is eager's to decide")
+    if not accumulate:
+        _require_one(block)
     together = given == list(range(given[0], given[-1] + 1))
     first = given[0] if together else 0
     others = tuple(size for k, size in enumerate(x.shape) if k not in given)
@@ -305,6 +305,26 @@ def index_put(
     if not accumulate:
         return low.scatter(x.shape, source, shape, target, start=_start(low, node, x), adds=False)
     return _add_at(low, node, x, source, shape, target, is_sorted=True)
+
+
+@lowering("index_copy")
+def index_copy(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: Value) -> Value:
+    require_integers(ids)
+    _require_one(ids.shape)
+    if x.dtype is not source.dtype or x.dtype.is_complex or len(source.shape) != len(x.shape) or not x.shape:
+        raise NotCovered("an index_copy of another form")
+    axis = normalize_dim(dim, len(x.shape))
+    place: IndexTuple = (Index(),) * len(ids.shape)
+
+    def target(trace: Trace, index: IndexTuple) -> IndexTuple:
+        return *index[:axis], position(trace, ids, place, x.shape[axis]), *index[axis + 1 :]
+
+    return low.scatter(x.shape, source, source.shape, target, start=_start(low, node, x), adds=False)
+
+
+def _require_one(shape: Sequence[Dim]) -> None:
+    if any(type(size) is not int or size != 1 for size in shape):
+        raise NotCovered("which of several writes to one place stays is eager's to decide")
 
 
 def _broadcast(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:

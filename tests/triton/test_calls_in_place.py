@@ -27,6 +27,18 @@ def copy_twice(x: Tensor, i: Tensor, s: Tensor) -> Tensor:
     return x[0] + 1
 
 
+def one_place(x: Tensor, i: Tensor, s: Tensor) -> Tensor:
+    """A kernel writes it, into the operand itself."""
+    x.index_copy_(0, i[:1], s[:1] * 2)
+    x.index_copy_(1, i[1] % 4, s.sum(0).mean().expand(9, 1))
+    x[i[2]] = s[2] + 1
+    return x.sum(0)
+
+
+def one_place_in_a_copy(x: Tensor, i: Tensor, s: Tensor) -> Tensor:
+    return x.index_copy(0, i[:1], s[:1]) + x
+
+
 def to_a_result(x: Tensor, i: Tensor, s: Tensor) -> Tensor:
     y = x * 2
     y.scatter_(0, i[:, None].expand_as(s), s)
@@ -63,7 +75,7 @@ def a_view(x: Tensor, i: Tensor, s: Tensor) -> Tensor:
 
 PROGRAMS: dict[Callable[..., Tensor], list[str]] = {
     put: ["index_put_.default"], copy_twice: ["index_copy_.default"], to_a_result: ["scatter_.src"],
-    the_old_one_is_read: [], the_old_one_is_read_later: [], of_data: [],
+    one_place: [], one_place_in_a_copy: [], the_old_one_is_read: [], the_old_one_is_read_later: [], of_data: [],
     from_itself: ["masked_scatter_.default"], a_view: [],
 }
 

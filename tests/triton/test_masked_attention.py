@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import jitpy
 from jitpy import config
 from jitpy.ir.passes import masked_attention as masked
+from jitpy.schedule import flex
 from tests.triton.cases import BF16, HALF, Tensor
 
 pytest.importorskip("triton")
@@ -68,7 +69,7 @@ def check(fn: Fn, *given: Tensor, is_flexible: bool = True) -> Tensor:
     with torch.no_grad():
         expected, found = fn(*given), jitpy.jit(fn)(*given)
         report = str(jitpy.explain(fn)(*given)).partition("guards:")[0].partition("kernels:")[2]
-        exact = fn(*(one.double() if one.is_floating_point() else one for one in given))
+        exact = fn(*(one.double() if one is not None and one.is_floating_point() else one for one in given))
     assert ("flex_attention" in report) == is_flexible, report
     assert (found.dtype, found.shape, found.stride()) == (expected.dtype, expected.shape, expected.stride())
     assert torch.equal(found.isnan(), expected.isnan())
@@ -123,6 +124,31 @@ def test_memory_that_lies_otherwise(change: Fn) -> None:
     turned = whole.permute(3, 2, 1, 0)[:, :, 3:]
     check(attention(change), q, k, v, turned)
     check(attention(change), q, k, v, turned[:1, :, :, :].expand(BATCH, HEADS, QUERIES, KEYS))
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", [None, "shown", "added"])
+def test_few_queries(kind: str | None, times: int, queries: int) -> None:
+    """Torch's operator for one token: rows that hide all are 0."""
+    def fn(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return F.scaled_dot_product_attention(q, repeated(k, times), repeated(v, times), mask)
+
+    q, k, v = operands(BF16, times)
+    shown = torch.rand(BATCH, 1, queries, KEYS) > 0.4
+    shown[1] = kind == "added"
+    masks = {None: None, "shown": shown, "added": torch.randn(shown.shape).to(BF16).masked_fill(~shown, -INF)}
+    check(fn, q[:, :, :queries], k, v, masks[kind])  # type: ignore[arg-type]
+
+
+def test_few_queries_and_more_and_more_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs share keys of which there are few at first, and parts without keys count for nothing."""
+    monkeypatch.setattr(flex, "_LEAST_KEYS", 16)
+    fn = jitpy.jit(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), dynamic=True)
+    for length in (5, 6, 40, 200):
+        q, k, v = (torch.randn(1, heads, rows, 16).to(BF16) for heads, rows in ((4, 1), (2, length), (2, length)))
+        torch.testing.assert_close(fn(q, k, v), F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+                                   atol=2e-2, rtol=2e-2)
 
 
 def test_masks_that_are_computed() -> None:

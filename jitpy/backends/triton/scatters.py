@@ -1,5 +1,5 @@
-"""Additions at computed places: zeros first, or what the sums start from, unless the result lies there; then a program
-for each block of the source, which adds atomically.
+"""Additions and writes at computed places: zeros first, or what the sums start from, unless the result lies there; then a program
+for each block of the source, which adds atomically, or writes where no two places are one.
 
 Where several elements meet, the order of their additions is the hardware's, as in eager's kernels; where results must
 repeat (`torch.use_deterministic_algorithms`), eager's sorting ones run instead.
@@ -49,10 +49,10 @@ def _filled(kernel: Kernel, value: Value) -> KernelText:
 
 
 class ScatterEmitter(Emitter):
-    """Stores that add."""
+    """Stores at computed places."""
 
     def store(self, value: Value, index: Index, expr: Expr) -> None:
-        """Add `expr`, named already, to `value[index]`, once for each point."""
+        """Add `expr`, named already, to `value[index]`, once for each point, or write it there."""
         masks = self.masks(self.blocks)
         text = self.printer.tensor(expr)
         at = self.index(index)
@@ -63,4 +63,5 @@ class ScatterEmitter(Emitter):
         if expr.dtype is not value.dtype:
             text = cast(text, expr.dtype, value.dtype)
         mask = f", mask={' & '.join(masks)}" if masks else ""
-        self.add(f'tl.atomic_add({self.parameters[value]} + ({at}), {text}{mask}, sem="relaxed")')
+        call, order = ("atomic_add", ', sem="relaxed"') if self.kernel.adds else ("store", "")
+        self.add(f"tl.{call}({self.parameters[value]} + ({at}), {text}{mask}{order})")

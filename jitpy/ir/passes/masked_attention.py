@@ -1,6 +1,8 @@
-"""Attention written out with a mask, as `flex_attention` whose score function reads the mask.
+"""Attention as `flex_attention` whose score function reads the mask: where it is written out with one, and torch's
+operator with few queries, as those of one token.
 
-It is faster than torch's fused kernels with a mask, and keys that heads share need not be repeated.
+It is faster than torch's fused kernels with a mask, and keys that heads share need not be repeated. Programs share the
+keys of few queries.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from typing import Any
 
 import torch
 
+from ..alias import shown_results
 from ..builder import Builder
-from ..flex_attention import FlexAttention, results_of
+from ..flex_attention import FlexAttention, layout_of, results_of
 from ..graph import Graph, Node
+from ..ops import normalize
 from ..spec import TensorSpec, contiguous_spec
 from .grouped_heads import repeated_from
 
@@ -20,6 +24,9 @@ from .grouped_heads import repeated_from
 _LEAST_QUERIES = 16
 #: one block, that of all queries and keys
 _BLOCK = 1 << 30
+#: queries that share their keys, and rows of them that a program then has
+_FEW_QUERIES, _MOST_ROWS = 16, 128
+_ATTENTION = "aten.scaled_dot_product_attention.default"
 _LAYOUT = (3, 2, 1, 0)
 _DTYPES = {"cpu": (torch.float32,), "cuda": (torch.bfloat16, torch.float16)}
 
@@ -46,6 +53,46 @@ def masked_attention(b: Builder, q: Node, kt: Node, v: Node, scale: float, mask:
     target = FlexAttention(_score(b, mask, kind), None, 1, scale, (_BLOCK, _BLOCK), _LAYOUT, empty=math.nan)
     found = results_of(q.tensor, v.tensor, _LAYOUT)
     return b.getitem(b.call(target.op(found), q, *few, (None,) * 8, (mask,), spec=found), 0)
+
+
+def share_keys(graph: Graph) -> list[str]:
+    """Rewrite the calls of torch's operator with few queries on GPUs in place. One text a change."""
+    found = [node for node in graph.nodes if node.op.name == _ATTENTION]
+    watched = shown_results(graph) if found else set()
+    made = {node: result for node in found if (result := _with_shared_keys(graph, node, watched)) is not None}
+    graph.replace(made)
+    graph.nodes[:] = [node for node in graph.nodes if node not in made]  # which counts as random
+    return [f"{node.name}: programs share its keys" for node in made]
+
+
+def _with_shared_keys(graph: Graph, node: Node, watched: set[Node]) -> Node | None:
+    args, kwargs = normalize(node.op, node.args, node.kwargs)
+    q, k, v, mask, dropout, is_causal = *args, *(None, 0.0, False)[len(args) - 3:]
+    specs = [one.tensor for one in (q, k, v)]
+    dtype, shape = specs[0].dtype, node.tensor.shape
+    if dtype not in _DTYPES.get(specs[0].device.type, ()) or dropout or is_causal or node.tensor.requires_grad or \
+            any(spec.dtype is not dtype or spec.ndim != 4 for spec in specs) or specs[1].shape[0] != shape[0]:
+        return None
+    k, v = [repeated_from(one, watched) or one for one in (k, v)]
+    if k.tensor.shape[:3] != v.tensor.shape[:3] or any(one.tensor.dtype is not dtype for one in (k, v)):
+        _, k, v, *_ = args
+    heads, shared, queries = shape[1], k.tensor.shape[1], shape[2]
+    if not all(type(size) is int for size in (heads, shared, queries, specs[0].shape[3], specs[2].shape[3])) or \
+            heads % shared or queries > _FEW_QUERIES or queries * heads // shared > _MOST_ROWS:
+        return None
+    scores = (*shape[:3], k.tensor.shape[2])
+    if mask is not None and (mask.tensor.dtype not in (torch.bool, dtype) or mask.tensor.ndim != 4 or any(
+            m not in (1, s) for m, s in zip(mask.tensor.shape, scores, strict=True))):
+        return None
+    layout = layout_of(graph.sizes, node.tensor.stride, shape)
+    found = results_of(specs[0], specs[2], layout)
+    if any(a != b and size != 1 for a, b, size in zip(found[0].stride, node.tensor.stride, shape, strict=True)):
+        return None
+    b, captures = Builder(graph, node), () if mask is None else (mask,)
+    score = None if mask is None else _score(b, mask, "shown" if mask.tensor.dtype is torch.bool else "added")
+    scale = kwargs.get("scale") or specs[0].shape[3] ** -0.5
+    target = FlexAttention(score, None, len(captures), scale, (_BLOCK, _BLOCK), layout)
+    return b.getitem(b.call(target.op(found), q, k, v, (None,) * 8, captures, spec=found), 0)
 
 
 def _score(b: Builder, mask: Node, kind: str) -> Graph:
