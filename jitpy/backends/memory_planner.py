@@ -334,7 +334,7 @@ class MemoryPlanner:
         self.home[target] = source
 
     def _puts(self, unit: Unit) -> bool:
-        """Whether a call puts elements into a copy, on a GPU: its failure is the device's, and nothing is read again."""
+        """Whether a call puts elements into a copy, on a GPU: where it fails, the device is lost."""
         return unit.call is not None and unit.call.node.op.in_place_call is not None and \
             self.low.scatters != "ordered" and not self.low.is_on_host(unit.call.node)
 

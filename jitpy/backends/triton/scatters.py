@@ -1,5 +1,5 @@
-"""Additions and writes at computed places: zeros first, or what the sums start from, unless the result lies there; then a program
-for each block of the source, which adds atomically, or writes where no two places are one.
+"""Additions and writes at computed places: zeros first, or what the result starts from, unless it lies there; then a
+program for each block of the source, which adds atomically, or writes where no two places are one.
 
 Where several elements meet, the order of their additions is the hardware's, as in eager's kernels; where results must
 repeat (`torch.use_deterministic_algorithms`), eager's sorting ones run instead.

@@ -8,6 +8,7 @@ keys of few queries.
 from __future__ import annotations
 
 import math
+from types import NoneType
 from typing import Any
 
 import torch
@@ -67,13 +68,16 @@ def share_keys(graph: Graph) -> list[str]:
 
 def _with_shared_keys(graph: Graph, node: Node, watched: set[Node]) -> Node | None:
     args, kwargs = normalize(node.op, node.args, node.kwargs)
-    q, k, v, mask, dropout, is_causal = *args, *(None, 0.0, False)[len(args) - 3:]
+    given: tuple[Any, ...] = (*args, *(None, 0.0, False)[len(args) - 3:])
+    q, k, v, mask, dropout, is_causal = given
+    scale = kwargs.get("scale")
     specs = [one.tensor for one in (q, k, v)]
     dtype, shape = specs[0].dtype, node.tensor.shape
     if dtype not in _DTYPES.get(specs[0].device.type, ()) or dropout or is_causal or node.tensor.requires_grad or \
-            any(spec.dtype is not dtype or spec.ndim != 4 for spec in specs) or specs[1].shape[0] != shape[0]:
+            any(spec.dtype is not dtype or spec.ndim != 4 for spec in specs) or specs[1].shape[0] != shape[0] or \
+            not isinstance(scale, (int, float, NoneType)):
         return None
-    k, v = [repeated_from(one, watched) or one for one in (k, v)]
+    k, v = repeated_from(k, watched) or k, repeated_from(v, watched) or v
     if k.tensor.shape[:3] != v.tensor.shape[:3] or any(one.tensor.dtype is not dtype for one in (k, v)):
         _, k, v, *_ = args
     heads, shared, queries = shape[1], k.tensor.shape[1], shape[2]
@@ -90,8 +94,8 @@ def _with_shared_keys(graph: Graph, node: Node, watched: set[Node]) -> Node | No
         return None
     b, captures = Builder(graph, node), () if mask is None else (mask,)
     score = None if mask is None else _score(b, mask, "shown" if mask.tensor.dtype is torch.bool else "added")
-    scale = kwargs.get("scale") or specs[0].shape[3] ** -0.5
-    target = FlexAttention(score, None, len(captures), scale, (_BLOCK, _BLOCK), layout)
+    factor = specs[0].shape[3] ** -0.5 if scale is None else scale
+    target = FlexAttention(score, None, len(captures), factor, (_BLOCK, _BLOCK), layout)
     return b.getitem(b.call(target.op(found), q, k, v, (None,) * 8, captures, spec=found), 0)
 
 

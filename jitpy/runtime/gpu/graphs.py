@@ -47,8 +47,10 @@ Run = Callable[..., tuple[Any, ...]]
 
 #: recordings for one set of sizes and numbers: beyond, inputs whose addresses change are copied
 _ADDRESSES = 4
-#: recordings for one set of sizes and numbers ever made, or begun
+#: recordings for one set of sizes and numbers made, or begun, of which none paid
 _RECORDINGS = 24
+#: replays that a recording pays by
+_PAID = 64
 #: sets of sizes and numbers with recordings of their own; other calls run without a graph
 _KEYS = 16
 #: inputs up to this size are copied at once where their address changes: cheaper than recordings
@@ -152,6 +154,7 @@ class _Recording:
     memory: list[tuple[Any, int, int]]
     #: the pool in which operators allocated outputs
     pool: _ResultPool
+    replays: int = 0
 
     def is_free(self) -> bool:
         """Does the program hold nothing of the last replay's outputs, and is their memory still where it was?"""
@@ -255,6 +258,9 @@ class GraphedExecutable:
         candidates = [number for number, address in enumerate(now) if number not in site.copied and address
                       and self._may_copy(number, inputs)]
         varying = [number for number in candidates if any(one[number] != now[number] for one in before)]
+        if len(recorded) >= _ADDRESSES and all(one.replays >= _PAID for one in site.recordings):
+            self._forget(site)  # as with a new cache for each text
+            site.made, recorded = 0, set()
         crowded = len(recorded) >= _ADDRESSES
         if not crowded:
             returned = {address for one in _live for _, address, _ in one.memory}
@@ -273,9 +279,8 @@ class GraphedExecutable:
     def _stays(self, number: int, value: torch.Tensor, returned: set[int]) -> bool:
         """Will an input that has moved stay where it is now? A value that another recording returns does (or this one
         is made anew with that), and so do parameters and what a plan writes to: the state of a program."""
-        if isinstance(value, torch.nn.Parameter) or value.untyped_storage().data_ptr() in returned:
-            return True
-        return number in self._mutated and value.nbytes > _COPIED_BYTES
+        return isinstance(value, torch.nn.Parameter) or number in self._mutated or \
+            value.untyped_storage().data_ptr() in returned
 
     def _may_copy(self, number: int, inputs: tuple[Any, ...]) -> bool:
         """Would the plan do the same to a copy? Not where it shows the same memory by another input as well, nor where
@@ -365,6 +370,7 @@ class GraphedExecutable:
             if site.copied:
                 torch._foreach_copy_(list(site.copied.values()), [inputs[number] for number in site.copied])
             one.graph.replay()
+            one.replays += 1
             for number in self._mutated:
                 if number in site.copied:
                     (inputs[number].data if number in self.plan.unseen else inputs[number]).copy_(site.copied[number])
