@@ -19,6 +19,7 @@ LARGE, SMALL = 1 << 19, 16
 class Recording:
     def __init__(self, addresses: bytes, output: torch.Tensor | None) -> None:
         self.addresses, self.output = addresses, output
+        self.replays = 0
         self.memory = [] if output is None else [(None, output.data_ptr(), 0)]
 
     def is_free(self) -> bool:
@@ -53,6 +54,7 @@ class Counted(graphs.GraphedExecutable):
         assert all(number in site.copied or address == tensor.data_ptr() for number, (tensor, address) in enumerate(
             zip(inputs, graphs._numbers(one.addresses), strict=True)))
         self._note("replay")
+        one.replays += 1
         return () if one.output is None else (one.output,)
 
     def _forget(self, site: Any) -> None:
@@ -98,6 +100,8 @@ STATES: dict[str, tuple[Callable[[int], tuple[torch.Tensor, ...]], int, set[int]
     "two buffers": (lambda n: (WEIGHT, PLACES[n % 2]), 2, set()),
     "a small one that moves": (lambda n: (WEIGHT, FEW[n]), 1, {1}),
     "many buffers": (lambda n: (WEIGHT, PLACES[n % 7]), 5, {1}),
+    "a small one beside one that moves": (lambda n: (WEIGHT, FEW[0], PLACES[n]), 1, {2}),
+    "a small one that moves after some time": (lambda n: (WEIGHT, FEW[n // 20]), 2, set()),
 }
 
 
@@ -141,3 +145,12 @@ def test_what_is_not_copied_is_recorded_where_it_is() -> None:
         start = number % 3 * SMALL
         run.call((memory[start:start + LARGE], memory[LARGE:]))
     assert not run.copied and run.done["record"] <= 3 and run.done["replay"] >= 4, run.done
+
+
+@pytest.mark.parametrize("states", [FEW, PLACES])
+def test_recordings_that_paid_make_room(states: list[torch.Tensor]) -> None:
+    """As with a new cache for each text."""
+    run = Counted(mutated=(1,))
+    for number in range(400):
+        run.call((WEIGHT, states[number // 20], PLACES[number % 40]))
+    assert run.copied == {2} and run.done["record"] == 20 and run.done["plain"] == 1, run.done

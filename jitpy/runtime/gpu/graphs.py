@@ -50,7 +50,7 @@ _ADDRESSES = 4
 #: recordings for one set of sizes and numbers made, or begun, of which none paid
 _RECORDINGS = 24
 #: replays that a recording pays by
-_PAID = 64
+_PAID = 16
 #: sets of sizes and numbers with recordings of their own; other calls run without a graph
 _KEYS = 16
 #: inputs up to this size are copied at once where their address changes: cheaper than recordings
@@ -258,17 +258,20 @@ class GraphedExecutable:
         candidates = [number for number, address in enumerate(now) if number not in site.copied and address
                       and self._may_copy(number, inputs)]
         varying = [number for number in candidates if any(one[number] != now[number] for one in before)]
-        if len(recorded) >= _ADDRESSES and all(one.replays >= _PAID for one in site.recordings):
-            self._forget(site)  # as with a new cache for each text
+        # as with a new cache for each text
+        has_paid = bool(recorded) and all(one.replays >= _PAID for one in site.recordings)
+        if len(recorded) >= _ADDRESSES and has_paid:
+            self._forget(site)
             site.made, recorded = 0, set()
         crowded = len(recorded) >= _ADDRESSES
         if not crowded:
             returned = {address for one in _live for _, address, _ in one.memory}
-            candidates = [number for number in candidates if not self._stays(number, inputs[number], returned)]
+            candidates = [number for number in candidates
+                          if not self._stays(number, inputs[number], returned, has_paid)]
             varying = [number for number in varying if number in candidates]
             if varying:
-                varying = [number for number in candidates
-                           if number in varying or inputs[number].nbytes <= _COPIED_BYTES]
+                varying = [number for number in candidates if number in varying or
+                           inputs[number].nbytes <= _COPIED_BYTES and number not in self._mutated]
         for number in varying:
             value = inputs[number]
             site.copied[number] = _memory(value.shape, value.stride(), value.dtype, self._device)
@@ -276,11 +279,13 @@ class GraphedExecutable:
             self._forget(site)
         site.seen = addresses
 
-    def _stays(self, number: int, value: torch.Tensor, returned: set[int]) -> bool:
+    def _stays(self, number: int, value: torch.Tensor, returned: set[int], is_settled: bool) -> bool:
         """Will an input that has moved stay where it is now? A value that another recording returns does (or this one
-        is made anew with that), and so do parameters and what a plan writes to: the state of a program."""
-        return isinstance(value, torch.nn.Parameter) or number in self._mutated or \
-            value.untyped_storage().data_ptr() in returned
+        is made anew with that), and so do parameters and what a plan writes to: the state of a program. Small ones do
+        so where they have stayed before."""
+        if isinstance(value, torch.nn.Parameter) or value.untyped_storage().data_ptr() in returned:
+            return True
+        return number in self._mutated and (value.nbytes > _COPIED_BYTES or is_settled)
 
     def _may_copy(self, number: int, inputs: tuple[Any, ...]) -> bool:
         """Would the plan do the same to a copy? Not where it shows the same memory by another input as well, nor where
