@@ -109,6 +109,12 @@ def replaced(parameter: torch.Tensor) -> torch.Tensor:
     return nn.Parameter(parameter.detach() * 3)
 
 
+def stepped(module: nn.Module) -> None:
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.SGD(module.parameters(), 0.5).step()
+
+
 CHANGES: dict[str, Callable[[nn.Module], Any]] = {
     "in place": lambda m: m[0].weight.mul_(2),
     ".data in place": lambda m: m[0].weight.data.mul_(2),
@@ -119,6 +125,8 @@ CHANGES: dict[str, Callable[[nn.Module], Any]] = {
     "loaded": lambda m: m.load_state_dict({k: v + 1 for k, v in m.state_dict().items()}),
     "statistics": lambda m: m[1].running_mean.add_(1),
     "norm's scale": lambda m: m[1].weight.data.zero_(),
+    "an optimizer's step": stepped,
+    "frozen for autograd, and in place": lambda m: m[0].weight.requires_grad_(False).mul_(2),
     "by a foreach call": lambda m: torch._foreach_mul_([p.data for p in m.parameters()], 2.0),
 }
 
