@@ -13,7 +13,7 @@ from ..ir.ops.layout import is_dense, normalize_dim
 from ..ir.ops.parts import diagonal, slice_bounds
 from ..ir.spec import Dim, contiguous_stride
 from .expr import Expr, compute_dtype
-from .index import Axis, Index, flatten, of
+from .index import Axis, flatten, of
 from .lower import Lowering, lowering
 from .lowerings import position, require_integers
 from .values import IndexTuple, Pointwise, Probe, Trace, Value, base_of
@@ -272,8 +272,10 @@ def scatter_add(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source
 
 @lowering("index_put", "_unsafe_index_put")
 def index_put(
-    low: Lowering, node: Any, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+    low: Lowering, node: Any, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False,
+    wrap: bool = True,
 ) -> Value:
+    """`wrap`: negative indices count from the end."""
     if accumulate:
         _accumulates(x, values)
     elif x.dtype is not values.dtype or x.dtype.is_complex or not x.shape:
@@ -285,8 +287,8 @@ def index_put(
     for ids in by_axis.values():
         require_integers(ids)
     block = _broadcast([ids.shape for ids in by_axis.values()])
-    if not accumulate:
-        _require_one(block)
+    if not accumulate and any(type(size) is not int or size != 1 for size in block):
+        raise NotCovered("which of several writes to one place stays is eager's to decide")
     together = given == list(range(given[0], given[-1] + 1))
     first = given[0] if together else 0
     others = tuple(size for k, size in enumerate(x.shape) if k not in given)
@@ -298,7 +300,7 @@ def index_put(
         at = index[first : first + len(block)]
         rest: Any = iter(index[:first] + index[first + len(block) :])
         return tuple(
-            position(trace, expanded[k], at, x.shape[k], wrap=True) if k in expanded else next(rest)
+            position(trace, expanded[k], at, x.shape[k], wrap=wrap) if k in expanded else next(rest)
             for k in range(len(x.shape))
         )
 
@@ -309,22 +311,9 @@ def index_put(
 
 @lowering("index_copy")
 def index_copy(low: Lowering, node: Any, x: Value, dim: int, ids: Value, source: Value) -> Value:
-    require_integers(ids)
-    _require_one(ids.shape)
-    if x.dtype is not source.dtype or x.dtype.is_complex or len(source.shape) != len(x.shape) or not x.shape:
+    if len(ids.shape) != 1 or len(source.shape) != len(x.shape):
         raise NotCovered("an index_copy of another form")
-    axis = normalize_dim(dim, len(x.shape))
-    place: IndexTuple = (Index(),) * len(ids.shape)
-
-    def target(trace: Trace, index: IndexTuple) -> IndexTuple:
-        return *index[:axis], position(trace, ids, place, x.shape[axis]), *index[axis + 1 :]
-
-    return low.scatter(x.shape, source, source.shape, target, start=_start(low, node, x), adds=False)
-
-
-def _require_one(shape: Sequence[Dim]) -> None:
-    if any(type(size) is not int or size != 1 for size in shape):
-        raise NotCovered("which of several writes to one place stays is eager's to decide")
+    return index_put(low, node, x, [None] * normalize_dim(dim, len(x.shape)) + [ids], source, wrap=False)
 
 
 def _broadcast(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:

@@ -17,7 +17,6 @@ from jitpy import config, logs
 from jitpy.errors import BackendError
 from jitpy.ir import Graph, Node
 from jitpy.ir.graph import own_generators
-from jitpy.ir.ops import normalize
 from jitpy.runtime.autograd_node import random_state, set_random_state
 
 #: Failures in a row after which a graph is tried less and less often, and the most calls between two trials.
@@ -35,7 +34,7 @@ class Checked:
     def __init__(self, compiled: Callable[..., tuple[Any, ...]], graph: Graph) -> None:
         self.compiled = compiled
         self.name = graph.name
-        self.is_random = any(map(_draws, graph.nodes))
+        self.is_random = any(node.op.is_random for node in graph.nodes)
         self.generators = own_generators(graph)
         #: how often a check failed since the last success, and for how many calls the graph is left alone
         self.failures = 0
@@ -72,14 +71,6 @@ class Checked:
 
 
 _INTERNAL = (AttributeError, NameError, AssertionError, SystemError)
-
-
-def _draws(node: Node) -> bool:
-    """Whether a node takes numbers from a generator, which attention does with dropout only."""
-    if node.op.name == "aten.scaled_dot_product_attention.default":
-        args, _ = normalize(node.op, node.args, node.kwargs)
-        return len(args) > 4 and args[4] != 0
-    return node.op.is_random
 
 
 def runs_once(node: Node) -> bool:
