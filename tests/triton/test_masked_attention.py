@@ -129,7 +129,7 @@ def test_memory_that_lies_otherwise(change: Fn) -> None:
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("kind", [None, "shown", "added"])
-def test_few_queries(kind: str | None, times: int, queries: int) -> None:
+def test_one_query(kind: str | None, times: int, queries: int) -> None:
     """Torch's operator for one token: rows that hide all are 0."""
     def fn(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         return F.scaled_dot_product_attention(q, repeated(k, times), repeated(v, times), mask)
@@ -138,10 +138,10 @@ def test_few_queries(kind: str | None, times: int, queries: int) -> None:
     shown = torch.rand(BATCH, 1, queries, KEYS) > 0.4
     shown[1] = kind == "added"
     masks = {None: None, "shown": shown, "added": torch.randn(shown.shape).to(BF16).masked_fill(~shown, -INF)}
-    check(fn, q[:, :, :queries], k, v, masks[kind])  # type: ignore[arg-type]
+    check(fn, q[:, :, :queries], k, v, masks[kind], is_flexible=queries == 1)  # type: ignore[arg-type]
 
 
-def test_few_queries_and_more_and_more_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_query_and_more_and_more_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs share keys of which there are few at first, and parts without keys count for nothing."""
     monkeypatch.setattr(flex, "_LEAST_KEYS", 16)
     fn = jitpy.jit(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), dynamic=True)

@@ -6,11 +6,15 @@ take the few heads (`enable_gqa`), where torch has the same kernel for both.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from ..alias import shown_results
 from ..builder import Builder
 from ..graph import Graph, Node
 from ..op import NotCovered
-from ..ops import infer
+from ..ops import infer, normalize
 from ..ops.nn import gpu_attention
 from ..spec import TensorSpec
 
@@ -29,21 +33,18 @@ def group_heads(graph: Graph) -> list[str]:
 
 
 def _group(graph: Graph, node: Node, watched: set[Node]) -> bool:
-    query, key, value, *rest = node.args
-    if len(node.tensor.shape) != 4 or node.kwargs.get("enable_gqa"):
+    (query, key, value, *rest), kwargs = arguments_of(node)
+    found = None if len(node.tensor.shape) != 4 or kwargs.get("enable_gqa") else few_heads(key, value, watched)
+    if found is None:
         return False
-    keys, values = repeated_from(key, watched), repeated_from(value, watched)
-    if keys is None or values is None or keys.tensor.shape[:3] != values.tensor.shape[:3]:
-        return False
-    options = dict(zip(("mask", "dropout_p", "is_causal"), rest, strict=False))
-    options |= {name: node.kwargs[name] for name in ("dropout_p", "is_causal") if name in node.kwargs}
-    mask = options.get("mask", node.kwargs.get("attn_mask"))
+    keys, values = found
+    mask, dropout, is_causal = rest
     few = [query.tensor, *(_like(one.tensor, many.tensor) for one, many in ((keys, key), (values, value)))]
-    arguments = (mask and mask.tensor, float(options.get("dropout_p", 0.0)), bool(options.get("is_causal", False)))
+    arguments = (mask and mask.tensor, float(dropout), bool(is_causal))
     try:
         usual = gpu_attention(graph.sizes, (query.tensor, key.tensor, value.tensor), *arguments, False)
         grouped = gpu_attention(graph.sizes, tuple(few), *arguments, True)  # type: ignore[arg-type]
-        kwargs = {**node.kwargs, "enable_gqa": True}
+        kwargs = {**kwargs, "enable_gqa": True}
         if usual is None or grouped is None or usual[0] != grouped[0] or "efficient" in grouped[0]:
             return False
         spec = infer(node.op, graph.sizes, (*few, *rest), kwargs, node.grad_enabled)
@@ -57,6 +58,21 @@ def _group(graph: Graph, node: Node, watched: set[Node]) -> bool:
                 for one, many in ((keys, key), (values, value))]
     node.args, node.kwargs = (query, *operands, *rest), kwargs
     return True
+
+
+def arguments_of(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All positional arguments of attention, and the others."""
+    args, kwargs = normalize(node.op, node.args, node.kwargs)
+    return (*args, *(None, 0.0, False)[len(args) - 3:]), kwargs
+
+
+def few_heads(key: Node, value: Node, watched: set[Node], dtype: torch.dtype | None = None) -> tuple[Node, Node] | None:
+    """The keys and values that others repeat along their heads, all in a dtype."""
+    found = [repeated_from(one, watched) for one in (key, value)]
+    if found[0] is None or found[1] is None or found[0].tensor.shape[:3] != found[1].tensor.shape[:3] or \
+            any(one is not None and dtype not in (None, one.tensor.dtype) for one in found):
+        return None
+    return found[0], found[1]
 
 
 def repeated_from(node: Node, watched: set[Node]) -> Node | None:

@@ -59,7 +59,7 @@ STAGES: dict[str, tuple[Pass, ...]] = {
     # before gradients, for the device
     "device": (
         _DRAW,
-        Pass("share_keys", "masked_attention", "runs attention of few queries as flex attention", "triton"),
+        Pass("share_keys", "masked_attention", "runs attention of one query a head as flex attention", "triton"),
         Pass("group_heads", "grouped_heads", "reads keys and values of attention in groups of heads", "triton",
              "keys are repeated for groups of heads"),
         _SWEEP,
