@@ -7,7 +7,7 @@ the second part, as the argument has changed: nothing in such a graph may fail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..ir.alias import needs_grad
@@ -51,17 +51,19 @@ def _behind(graph: Graph, written: dict[Node, Node]) -> set[Node] | None:
 
 
 def _is_apart(graph: Graph, written: dict[Node, Node], behind: set[Node]) -> bool:
-    """Whether the second part needs nothing of the memory that the first part writes to but the inputs' new values, and
-    no result shows memory that is written to."""
-    bases = Bases(graph)
-    new = set(written.values())
-    if any(value.op is INPUT for value in new) or not new.isdisjoint(graph.outputs):
-        return False
+    """Whether the second part needs nothing of the memory that the first part writes to but the inputs' new values, the
+    first part reads nothing that the second one writes to, and no result shows memory that is written to."""
+    bases, new = Bases(graph), set(written.values())
+
+    def show(nodes: Iterable[Node], memory: set[Node]) -> bool:
+        return any(not memory.isdisjoint({node, *bases.of(node)}) for node in nodes)
+
     targets = {graph.inputs[mutation.input] for mutation in graph.mutations}
-    if any(not targets.isdisjoint({node, *bases.of(node)}) for node in graph.outputs):
-        return False
+    early = {source for node in graph.nodes if node not in behind for source in node.input_nodes()}
     read = {source for node in behind for source in node.input_nodes()} - behind - new
-    return not any(not written.keys().isdisjoint({node, *bases.of(node)}) for node in read)
+    # gradients of gradients take what the first part reads
+    return not (any(value.op is INPUT for value in new) or not new.isdisjoint(graph.outputs) or
+                show(graph.outputs, targets) or show(early, targets - set(written)) or show(read, set(written)))
 
 
 def in_order(graph: Graph, parts: Sequence[Part], compiled: Sequence[Compiled]) -> Compiled:

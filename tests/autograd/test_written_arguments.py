@@ -309,6 +309,22 @@ def test_gradients_of_gradients(fn: Program, history: bool) -> None:
     torch.testing.assert_close(results[1], results[0])
 
 
+def test_gradients_of_gradients_beside_state_that_changes() -> None:
+    def fn(state: Tensor, a: Tensor) -> Tensor:
+        with torch.no_grad():
+            state.mul_(2)
+        a.mul_(state)
+        return a.exp()
+
+    results = []
+    for program in (fn, jitpy.jit(fn)):
+        w, state = torch.linspace(0, 1, 4).requires_grad_(), torch.ones(4)
+        for _ in range(2):
+            first, = torch.autograd.grad(program(state, w * 1).sum(), w, create_graph=True)
+            results.append([state.clone(), first, *torch.autograd.grad(first.square().sum(), w)])
+    torch.testing.assert_close(results[2:], results[:2])
+
+
 def test_hooks_stay_with_the_value_they_were_put_on() -> None:
     results = []
     for program in (only_multiplied, jitpy.jit(only_multiplied)):
