@@ -72,6 +72,12 @@ KEPT: dict[str, Callable[..., Tensor]] = {
     "a product that others read": lambda x, pixels, up, *_: (
         lambda rows: norm(pixels + rows.view(2, 96, 64).transpose(1, 2)).sum() + rows)(
             torch.mm(x.view(192, 64), up[:64, :64])),
+    "memory of a product": lambda x, pixels, up, *_: (
+        lambda rows: norm(pixels + rows) + rows.as_strided((2, 64, 96), (6144, 96, 1)))(
+            torch.mm(x.view(192, 64), up[:64, :64]).view(2, 96, 64).transpose(1, 2)),
+    "memory of elements": lambda x, pixels, *_: (
+        lambda value: norm(value + x.new_zeros(2, 96, 64)) + value.as_strided((2, 96, 64), (6144, 64, 1)))(
+            pixels.transpose(1, 2).tanh()),
     "a product of few columns": lambda x, pixels, up, *_: norm(
         pixels[:, :8] + torch.mm(x.view(192, 64), up[:64, :8]).view(2, 96, 8).transpose(1, 2)),
 }
@@ -80,3 +86,11 @@ KEPT: dict[str, Callable[..., Tensor]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_kept(name: str) -> None:
     assert changed(KEPT[name])[1] == []
+
+
+def test_a_product_that_the_caller_sees() -> None:
+    def fn(x: Tensor, pixels: Tensor, up: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        rows = torch.mm(x.view(192, 64), up[:64, :64]).view(2, 96, 64).transpose(1, 2)
+        return rows, norm(pixels + rows)
+
+    assert choose_layouts(trace(fn, INPUTS), "cpu") == []

@@ -47,6 +47,7 @@ class _Chooser:
         self.graph = graph
         self.where = where
         self.users = graph.users()
+        self.groups, self.written = AliasGroups(graph), {mutation.value for mutation in graph.mutations}
 
     # -- elementwise values
 
@@ -57,7 +58,6 @@ class _Chooser:
                  and "memory_format" not in node.kwargs]
         if not found:
             return []
-        groups, written = AliasGroups(self.graph), {mutation.value for mutation in self.graph.mutations}
         part: Partition[Node] = Partition()
         part.parent.update((node, node) for node in found)
         for node in found:
@@ -68,7 +68,10 @@ class _Chooser:
         for node in found:
             regions.setdefault(part.find(node), []).append(node)
         return [f"{region[0].name} and {len(region) - 1} others are row-major" for region in regions.values()
-                if not any(groups.escapes(node) or node in written for node in region) and self._turn(region)]
+                if not any(self._is_seen(node) for node in region) and self._turn(region)]
+
+    def _is_seen(self, node: Node) -> bool:
+        return self.groups.escapes(node) or node in self.written
 
     def _turn(self, region: list[Node]) -> bool:
         inside = set(region)
@@ -99,6 +102,8 @@ class _Chooser:
         for user in self.users[value]:
             if user in inside or user.op.kind == "matmul":
                 continue
+            if user.op.asks_for_layout:
+                return -math.inf
             if user.op.is_view and isinstance(user.spec, TensorSpec) and alias_kind(self.graph, user) == "view":
                 same = user.tensor.shape == value.tensor.shape and user.tensor.stride == value.tensor.stride
                 votes += self._votes(user, inside, sign if same else -sign) if same or _is_swap(user) else sign
@@ -117,7 +122,7 @@ class _Chooser:
         mapping: dict[Node, Node] = {}
         for node in [node for node in self.graph.nodes if node.op.is_view]:
             product = self._product(node)
-            if product is not None and self._votes(node, set(), 1) > 0:
+            if product is not None and not self._is_seen(node) and self._votes(node, set(), 1) > 0:
                 mapping[node] = self._turned(node, product)
         self.graph.replace(mapping)
         return [f"{node.name} is written row-major by its product" for node in mapping]
