@@ -48,7 +48,7 @@ from .frontend.values import CellValue, Lazy, Value
 from .instances import is_method_call, split
 from .ir import Graph, ScalarSpec, interrupts
 from .ir.alias import any_needs_grad
-from .ir.ops.quiet import unseen_by_function_modes, without_saved_tensor_hooks
+from .ir.ops.quiet import without_saved_tensor_hooks
 from .ir.passes import run_passes
 from .jitted import LazyEngine, collector_off, shown_callable
 from .options import Options
@@ -58,6 +58,7 @@ from .runtime.compiler import CompilerError
 from .runtime.dispatch import make_dispatcher
 from .runtime.gpu import compile as gpu_compile
 from .runtime.guards import build_guards
+from .runtime.tensor_facts import as_around, plain_getters
 
 bytecode.load()
 models.load()
@@ -149,7 +150,7 @@ class Engine:
     def _compiled(self, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any,
                   stance: str) -> Any:
         with collector_off(), config.patch(**self.options.options), without_saved_tensor_hooks(), \
-                unseen_by_function_modes():
+                plain_getters() if torch._C._len_torch_function_stack() else contextlib.nullcontext():
             if not config.enabled or torch.compiler.is_compiling() or _watched_op_by_op():
                 return None
             self._note(dispatcher, params)
@@ -158,9 +159,10 @@ class Engine:
             limit = config.recompile_limit
             reasons: list[str] = []
             if dispatcher.entries or dispatcher in self._dropped:
-                for entry in dispatcher.entries:
-                    if entry.guard is None or entry.guard.check(params, globals, closure):
-                        return entry  # another thread compiled it meanwhile
+                with as_around():
+                    for entry in dispatcher.entries:
+                        if entry.guard is None or entry.guard.check(params, globals, closure):
+                            return entry  # another thread compiled it meanwhile
                 reasons = self._explain_miss(dispatcher, params, globals, closure)
                 if len(dispatcher.entries) + len(self._dropped.get(dispatcher, ())) >= limit:
                     return self._give_up(dispatcher, limit, reasons)
@@ -355,7 +357,9 @@ class Engine:
         guard_separate(context)
         guards = build_guards(context.guards, context.sizes, native=None if config.native else False)
         times["guards"] = time.perf_counter() - guard_start
-        if not guards.check(params, globals, closure):
+        with as_around():
+            holds = guards.check(params, globals, closure)
+        if not holds:
             failing = guards.explain(params, globals, closure)
             raise RuntimeError(f"guards of {code.co_name} do not hold right after tracing: {failing}")
         frame_policy.own(made, self)

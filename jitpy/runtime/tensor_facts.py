@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -59,13 +60,19 @@ _asked = _Asked()
 
 @contextlib.contextmanager
 def plain_getters() -> Iterator[None]:
-    """Evaluate guards with torch-function overrides off: getters of tensors are torch's own."""
+    """Evaluate guards, or compile, with torch-function overrides off: getters of tensors are torch's own, and modes see
+    the program's own calls only. `asks_classes` answers as around the block."""
     before, _asked.around = _asked.around, asks_classes()
     try:
         with torch._C.DisableTorchFunction():
             yield
     finally:
         _asked.around = before
+
+
+def as_around() -> contextlib.AbstractContextManager[Any]:
+    """Leave `plain_getters` for a block: guards are evaluated as a call does."""
+    return torch._C._EnableTorchFunction() if _asked.around else contextlib.nullcontext()
 
 
 def asks_classes() -> bool:

@@ -61,16 +61,6 @@ def without_saved_tensor_hooks() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def unseen_by_function_modes() -> Iterator[None]:
-    """Hide what happens in this block from torch-function modes: they are to see the program's own calls only."""
-    if not torch._C._len_torch_function_stack():
-        yield
-        return
-    with torch._C.DisableTorchFunction():
-        yield
-
-
 def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
