@@ -94,3 +94,13 @@ def test_a_product_that_the_caller_sees() -> None:
         return rows, norm(pixels + rows)
 
     assert choose_layouts(trace(fn, INPUTS), "cpu") == []
+
+
+def test_views_of_a_product_have_its_new_layout() -> None:
+    def fn(x: Tensor, pixels: Tensor, up: Tensor, down: Tensor, bias: Tensor) -> Tensor:
+        rows = torch.mm(x.view(192, 64), up[:64, :64]).view(2, 96, 64).transpose(1, 2)
+        return norm(pixels + rows) + norm(pixels * rows) + torch.bmm(rows.transpose(1, 2), pixels).sum()
+
+    graph, done = changed(fn)
+    swapped = [node for node in graph.nodes if node.op.is_view and node.args[0].op.name == "aten.bmm.default"]
+    assert len(done) == 1 and swapped and all(node.tensor.stride == (6144, 1, 96) for node in swapped)

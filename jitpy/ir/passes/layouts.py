@@ -122,10 +122,20 @@ class _Chooser:
         mapping: dict[Node, Node] = {}
         for node in [node for node in self.graph.nodes if node.op.is_view]:
             product = self._product(node)
-            if product is not None and not self._is_seen(node) and self._votes(node, set(), 1) > 0:
+            if product is not None and not self._is_seen(node) and self._swaps_only(node) \
+                    and self._votes(node, set(), 1) > 0:
                 mapping[node] = self._turned(node, product)
         self.graph.replace(mapping)
+        turned = set(mapping.values())
+        for node in self.graph.nodes:
+            if node.op.is_view and node.args[0] in turned:
+                turned.add(node)
+                node.spec = infer(node.op, self.graph.sizes, node.args, node.kwargs, node.grad_enabled)
         return [f"{node.name} is written row-major by its product" for node in mapping]
+
+    def _swaps_only(self, node: Node) -> bool:
+        """Whether views of a value swap its axes at most: they can be taken of any layout."""
+        return all(_is_swap(user) and self._swaps_only(user) for user in self.users[node] if user.op.is_view)
 
     def _product(self, node: Node) -> Node | None:
         """The product of which a value is a swapped view, and that nothing else reads."""
