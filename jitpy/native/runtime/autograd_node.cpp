@@ -184,6 +184,7 @@ void JitNode::save(const Slot& value, bool is_output) {
   Saved& saved = saved_.emplace_back();
   if (value.tensor.defined()) {
     if (!is_output && value.tensor.is_leaf()) saved.layout = layout_of(value.tensor);
+    is_output = is_output && !value.tensor.is_leaf();  // one without a gradient has no history to make a cycle with
     saved.tensor = SavedVariable(value.tensor, is_output, is_output && value.tensor.is_view());
   } else {
     Py_XINCREF(value.object);

@@ -28,7 +28,8 @@ class ZipIterator(IteratorValue):
         self.source = None
         self.iterators = iterators
 
-    parts = ("iterators",)
+    def children(self) -> Iterable[Any]:
+        return self.iterators
 
     def step(self, interp: Any) -> Value:
         if not self.iterators:
