@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 
 import jitpy
+from jitpy.engine import all_engines
 from tests.semantics.harness import case, make_test
 
 
@@ -279,3 +283,33 @@ class Plain:
 
 
 test_all = make_test(__name__)
+
+
+def test_code_behind_a_break_in_a_block_is_compiled() -> None:
+    """The exit of an open block takes its generator to the end, so that nothing else notices when that goes."""
+    events = []
+
+    @contextlib.contextmanager
+    def block() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            events.append("left")
+
+    def fn(x):
+        with block():
+            y = x.sin()
+            jitpy.graph_break()
+            y = y.cos() + 1
+            events.append("inside")
+        events.append("behind")
+        return y
+
+    compiled, x = jitpy.jit(fn), torch.randn(4)
+    for _ in range(3):
+        events.clear()
+        torch.testing.assert_close(compiled(x), x.sin().cos() + 1)
+        assert events == ["inside", "left", "behind"]
+    graphs = [variant.graph for engine in all_engines() for variant in engine.variants
+              if variant.name == "fn" and variant.filename == __file__]
+    assert len([graph for graph in graphs if graph is not None and graph.nodes]) == 2

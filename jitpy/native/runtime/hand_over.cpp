@@ -28,6 +28,13 @@ bool takes_others(PyObject* item) {
   return PyIter_Check(item) || (PyType_HasFeature(Py_TYPE(item), Py_TPFLAGS_HEAPTYPE) && Py_REFCNT(item) == 1);
 }
 
+// Whether an object is the exit of an open block `with`: it takes the block's generator to its end.
+bool is_exit(PyObject* object) {
+  PyObject* function = PyMethod_Check(object) ? PyMethod_GET_FUNCTION(object) : nullptr;
+  return function != nullptr && PyFunction_Check(function) &&
+         PyUnicode_CompareWithASCIIString(reinterpret_cast<PyFunctionObject*>(function)->func_name, "__exit__") == 0;
+}
+
 // Whether code of the program's runs when an object goes that nobody else holds: its `__del__`, the rest of a generator,
 // or those of what goes with it. -1 with an exception set.
 int end_is_noticed(PyObject* argument) {
@@ -37,7 +44,7 @@ int end_is_noticed(PyObject* argument) {
     PyObject* item = objects[i];
     PyTypeObject* type = Py_TYPE(item);
     if (PyGen_CheckExact(item)) {
-      generators.push_back(item);
+      if (!is_exit(argument)) generators.push_back(item);
     } else if (type->tp_finalize != nullptr && (i == 0 || Py_REFCNT(item) == 1)) {
       PyObject* function = PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__del__");
       const bool own = function != nullptr && PyFunction_Check(function);
