@@ -311,5 +311,5 @@ def test_code_behind_a_break_in_a_block_is_compiled() -> None:
         torch.testing.assert_close(compiled(x), x.sin().cos() + 1)
         assert events == ["inside", "left", "behind"]
     graphs = [variant.graph for engine in all_engines() for variant in engine.variants
-              if variant.name == "fn" and variant.filename == __file__]
+              if variant.name == fn.__qualname__]
     assert len([graph for graph in graphs if graph is not None and graph.nodes]) == 2
