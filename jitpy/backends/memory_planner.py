@@ -399,7 +399,7 @@ class MemoryPlanner:
 
 
 def shown_whole(value: Any) -> Any:
-    """What a view shows in another shape, all of it and in the order of memory; of others the value itself."""
+    """The value of which a view shows all in the order of memory, in another shape; any other value is itself."""
     if not isinstance(value, View):
         return value
     base, found = base_of(value), strided(value)

@@ -19,7 +19,7 @@ from ..ops import infer
 from ..spec import TensorSpec, contiguous_stride, prod
 from .alignment import FORMS
 
-#: What the sizes of a product must be a multiple of, and at least, where it is written in the other order.
+#: A product is written in the other order where its sizes are multiples of this, and at least that.
 _PIECE, _LEAST = 8, 64
 
 
