@@ -87,7 +87,7 @@ def measure(layers: int, hidden: int) -> None:
             fn(model, tokens)
         (entry,) = fn.entries
         guards = entry.guard
-        seen = [(model, tokens), fn.globals, fn.closure]
+        seen = [(model, tokens), fn.globals, fn.__closure__]
         check = guards.check
         cost = microseconds(lambda: check(*seen)) - microseconds(lambda: len(seen))
         noted = guards.native_guard.noted()

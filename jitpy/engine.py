@@ -55,7 +55,7 @@ from .options import Options
 from .profitability import Reviews, worth_of
 from .runtime import beside_dynamo, compile_lock
 from .runtime.compiler import CompilerError
-from .runtime.dispatch import make_dispatcher
+from .runtime.dispatch import explain_miss, make_dispatcher
 from .runtime.gpu import compile as gpu_compile
 from .runtime.guards import build_guards
 from .runtime.tensor_facts import as_around, plain_getters
@@ -123,11 +123,9 @@ class Engine:
 
     def dispatcher(self, function: types.FunctionType) -> Any:
         """The dispatcher that stands for a function."""
-        made = make_dispatcher(function.__code__, function.__globals__, closure=function.__closure__,
-                               name=function.__name__, qualname=function.__qualname__,
-                               on_miss=LazyEngine(self.options, self), original=function,
-                               native=None if config.native else False)
-        return made
+        return make_dispatcher(function.__code__, function.__globals__, name=function.__name__,
+                               qualname=function.__qualname__, on_miss=LazyEngine(self.options, self),
+                               original=function, native=None if config.native else False)
 
     def expect(self, dispatcher: Any, source: LocalSource, example: Any) -> None:
         """Let sizes and numbers of an argument be symbolic from the start, where they are in an example of it."""
@@ -221,7 +219,7 @@ class Engine:
                       closure: Any) -> list[str]:
         from .explain.misses import grouped
 
-        reasons = grouped([failing for _, failing in dispatcher.explain_miss(params, globals, closure)])
+        reasons = grouped([failing for _, failing in explain_miss(dispatcher, params, globals, closure)])
         logs.log("recompiles", lambda: f"{dispatcher.__qualname__}:\n  " + "\n  ".join(reasons))
         return reasons
 
@@ -534,8 +532,7 @@ class Engine:
     def _continuation(self, code: types.CodeType, space: dict[str, Any]) -> Any:
         """The dispatcher of a part of a function: `(closure, *values)`."""
         frame_policy.own(code, self)
-        return make_dispatcher(code, space, closure_first=True, name=code.co_name, qualname=code.co_qualname,
-                               on_miss=self.on_miss, native=None if config.native else False)
+        return make_dispatcher(code, space, on_miss=self.on_miss, native=None if config.native else False)
 
     def release(self) -> None:
         """The function that the engine served is gone."""

@@ -144,7 +144,7 @@ def _handler(function: types.FunctionType, code: types.CodeType) -> Any:
     engine = _running_engine()
     if engine is None or engine.options.fullgraph:
         return None
-    dispatcher = make_dispatcher(code, function.__globals__, closure_first=True, name=function.__name__,
+    dispatcher = make_dispatcher(code, function.__globals__, name=function.__name__,
                                  qualname=function.__qualname__, on_miss=functools.partial(_on_miss, engine),
                                  native=None if config.native and hook.native_api() is not None else False)
     key = id(code)

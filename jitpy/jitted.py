@@ -117,9 +117,9 @@ def jitted_function(function: types.FunctionType, options: Options, name: str | 
 
 
 def _dispatcher(function: types.FunctionType, options: Options, name: str | None) -> Any:
-    return make_dispatcher(function.__code__, function.__globals__, closure=function.__closure__,
-                           name=name or function.__name__, qualname=name or function.__qualname__,
-                           on_miss=LazyEngine(options), original=function, native=None if config.native else False)
+    return make_dispatcher(function.__code__, function.__globals__, name=name or function.__name__,
+                           qualname=name or function.__qualname__, on_miss=LazyEngine(options), original=function,
+                           native=None if config.native else False)
 
 
 def _late(function: types.FunctionType, options: Options, name: str | None) -> Callable[..., Any]:

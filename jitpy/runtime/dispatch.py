@@ -16,6 +16,7 @@ Arguments that do not fit the signature go to the original, which raises Python'
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -55,43 +56,26 @@ def native_runtime() -> ModuleType | None:
     return module
 
 
-def make_dispatcher(
-    code: CodeType,
-    globals: dict[str, Any],
-    *,
-    closure: tuple[Any, ...] | None = None,
-    closure_first: bool = False,
-    defaults: tuple[Any, ...] | None = None,
-    kwdefaults: dict[str, Any] | None = None,
-    name: str | None = None,
-    qualname: str | None = None,
-    on_miss: OnMiss,
-    original: Callable[..., Any] | None = None,
-    native: bool | None = None,
-) -> Any:
+def make_dispatcher(code: CodeType, globals: dict[str, Any], *, name: str | None = None, qualname: str | None = None,
+                    on_miss: OnMiss, original: FunctionType | None = None, native: bool | None = None) -> Any:
     """A dispatcher for functions of `code`.
 
-    closure_first: calls pass the closure tuple (or None) first, then every parameter positionally.
-    defaults, kwdefaults: None for both reads those of `original` at each call, where that is a function of `code`.
-    original: what runs eagerly; None makes a function of `code`.
+    original: the function of `code` that it stands for, which has its closure and defaults. None: calls pass the
+    closure tuple (or None) first, then every parameter positionally.
     native: None takes the native type where it can be had; True raises NativeUnavailable where not.
     """
     if native:
         load_native("runtime")
     module = None if native is False else native_runtime()
     dispatcher_type = PythonDispatcher if module is None else module.Dispatcher
-    return dispatcher_type(
-        code,
-        globals,
-        closure=closure,
-        closure_first=closure_first,
-        defaults=defaults,
-        kwdefaults=kwdefaults,
-        name=name,
-        qualname=qualname,
-        on_miss=on_miss,
-        original=original,
-    )
+    return dispatcher_type(code, globals, name or code.co_name, qualname or code.co_qualname, on_miss, original)
+
+
+def explain_miss(dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any] | None = None,
+                 closure: tuple[Any, ...] | None = None) -> list[tuple[Any, list[str]]]:
+    """For each entry, the guards that do not hold."""
+    globals = dispatcher.globals if globals is None else globals
+    return [(e, [] if e.guard is None else e.guard.explain(params, globals, closure)) for e in dispatcher.entries]
 
 
 def set_enabled(flag: bool) -> bool:
@@ -186,26 +170,13 @@ class PythonEntry:
 class PythonDispatcher:
     """The dispatcher in pure Python."""
 
-    def __init__(
-        self,
-        code: CodeType,
-        globals: dict[str, Any],
-        *,
-        closure: tuple[Any, ...] | None = None,
-        closure_first: bool = False,
-        defaults: tuple[Any, ...] | None = None,
-        kwdefaults: dict[str, Any] | None = None,
-        name: str | None = None,
-        qualname: str | None = None,
-        on_miss: OnMiss,
-        original: Callable[..., Any] | None = None,
-    ):
-        if not isinstance(code, CodeType) or not callable(on_miss) or not (original is None or callable(original)):
+    def __init__(self, code: CodeType, globals: dict[str, Any], name: str, qualname: str, on_miss: OnMiss,
+                 original: FunctionType | None) -> None:
+        if not callable(on_miss) or original is not None and getattr(original, "__code__", None) is not code:
             raise TypeError("Dispatcher: an argument has the wrong type")
         self.code = code
         self.globals = globals
-        self.closure = closure
-        self.closure_first = closure_first
+        self.closure_first = original is None
         self.on_miss = on_miss
         self.original = original
         self.run_original_always = False
@@ -213,21 +184,13 @@ class PythonDispatcher:
         self.review_in = 0
         self.on_review: Callable[[Any], None] | None = None
         self._missed = 0
-        self.__name__ = name or code.co_name
-        self.__qualname__ = qualname or code.co_qualname
+        self.__name__ = name
+        self.__qualname__ = qualname
         self._entries: tuple[PythonEntry, ...] = ()
         self._last: PythonEntry | None = None
-        self._n_named = code.co_argcount + code.co_kwonlyargcount
-        self._has_varargs = bool(code.co_flags & inspect.CO_VARARGS)
-        self._has_varkw = bool(code.co_flags & inspect.CO_VARKEYWORDS)
-        self._n_params = self._n_named + self._has_varargs + self._has_varkw
+        self._n_params = len(_parameters(code))
         self._n_free = len(code.co_freevars)
-        if not closure_first and not self._closure_fits(closure):
-            raise TypeError("Dispatcher: an argument has the wrong type")
-        self._defaults = defaults
-        self._kwdefaults = kwdefaults
-        own_function = isinstance(original, FunctionType) and original.__code__ is code
-        self._live = own_function and defaults is None and kwdefaults is None
+        self._bind: Any = None if original is None else _binder(code)
 
     def _closure_fits(self, closure: Any) -> bool:
         return self._n_free == 0 or isinstance(closure, tuple) and len(closure) == self._n_free
@@ -290,30 +253,24 @@ class PythonDispatcher:
         self._entries = ()
         self._last = None
 
-    def explain_miss(self, params: tuple[Any, ...], globals: dict[str, Any] | None = None,
-                     closure: tuple[Any, ...] | None = None) -> list[tuple[PythonEntry, list[str]]]:
-        """For each entry, the guards that do not hold."""
-        globals = self.globals if globals is None else globals
-        closure = self.closure if closure is None else closure
-        return [(e, [] if e.guard is None else e.guard.explain(params, globals, closure)) for e in self._entries]
-
     # ---- the call ----------------------------------------------------
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        changed = self._live and self.original.__code__ is not self.code  # type: ignore[union-attr]
+        original = self.original
+        changed = original is not None and original.__code__ is not self.code
         if turned_off() or self.run_original_always or changed or is_compiling():
             return self._call_original(args, kwargs)
-        closure = self.closure
-        if self.closure_first:
+        if original is None:
             if kwargs or len(args) != self._n_params + 1 or not self._closure_fits(args[0]):
                 raise TypeError(f"{self.__qualname__} takes its closure and {self._n_params} positional arguments")
             closure, params = args[0], args[1:]
         else:
-            params = self._bind(args, kwargs)  # type: ignore[assignment]
-            if params is None:
-                return self._call_original(args, kwargs)
-        entry = self.choose(params, self.globals, closure)
-        if entry is None:
+            closure, bind = original.__closure__, self._bind
+            bind.__defaults__, bind.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
+            params = None
+            with contextlib.suppress(TypeError):
+                params = bind(*args, **kwargs)
+        if params is None or (entry := self.choose(params, self.globals, closure)) is None:
             return self._call_original(args, kwargs)
         entry.hits += 1
         function = self._function(entry, closure)
@@ -325,47 +282,6 @@ class PythonDispatcher:
             return function(*params)
         finally:
             leave()
-
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """All parameters in the order of co_varnames; None where the arguments do not fit."""
-        code = self.code
-        n_positional = code.co_argcount
-        if len(args) == n_positional == self._n_params and not kwargs:
-            return args
-        if len(args) > n_positional and not self._has_varargs:
-            return None
-        names = code.co_varnames
-        bound = dict(zip(names, args[:n_positional], strict=False))
-        extra: dict[str, Any] = {}
-        by_keyword = names[code.co_posonlyargcount : self._n_named]
-        for key, value in kwargs.items():
-            if key in by_keyword:
-                if key in bound:
-                    return None
-                bound[key] = value
-            elif self._has_varkw:
-                extra[key] = value
-            else:
-                return None
-        original = self.original
-        defaults, kwdefaults = self._defaults, self._kwdefaults
-        if self._live and original is not None:
-            defaults, kwdefaults = original.__defaults__, original.__kwdefaults__
-        by_default = dict(zip(names[n_positional - len(defaults or ()) : n_positional], defaults or (), strict=True))
-        by_default.update({k: v for k, v in (kwdefaults or {}).items() if k in names[n_positional : self._n_named]})
-        values = []
-        for name in names[: self._n_named]:
-            if name in bound:
-                values.append(bound[name])
-            elif name in by_default:
-                values.append(by_default[name])
-            else:
-                return None
-        if self._has_varargs:
-            values.append(args[n_positional:])
-        if self._has_varkw:
-            values.append(extra)
-        return tuple(values)
 
     def choose(self, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> PythonEntry | None:
         """The entry to run, None where the original runs."""
@@ -414,25 +330,40 @@ class PythonDispatcher:
             set_compiling(before)
 
     def _function(self, entry: PythonEntry, closure: Any) -> FunctionType:
-        own = self._n_free == 0 or closure is self.closure
-        if not own:
+        if self.original is None and self._n_free:
             return _make_function(entry.code, self.globals, closure)
         if entry.function is None:
             entry.function = _make_function(entry.code, self.globals, closure)
         return entry.function
 
     def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        closure = self.closure
-        if self.closure_first:
-            if not args:
-                raise TypeError(f"{self.__qualname__} needs its closure as the first argument")
-            closure, args = args[0], args[1:]
         if self.original is not None:
             return self.original(*args, **kwargs)
-        function = _make_function(self.code, self.globals, closure)
-        function.__defaults__ = self._defaults
-        function.__kwdefaults__ = self._kwdefaults
-        return function(*args, **kwargs)
+        if not args:
+            raise TypeError(f"{self.__qualname__} needs its closure as the first argument")
+        return _make_function(self.code, self.globals, args[0])(*args[1:], **kwargs)
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    flags = code.co_flags
+    count = code.co_argcount + code.co_kwonlyargcount + bool(flags & inspect.CO_VARARGS) + \
+        bool(flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+def _binder(code: CodeType) -> Any:
+    """A function with the parameters of `code` that returns them in the order of co_varnames."""
+    names = _parameters(code)
+    space: dict[str, Any] = {}
+    exec(f"def bind({', '.join(f'p{i}' for i in range(len(names)))}): "
+         f"return ({''.join(f'p{i}, ' for i in range(len(names)))})", space)
+    bind: FunctionType = space["bind"]
+    flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    bind.__code__ = bind.__code__.replace(
+        co_argcount=code.co_argcount, co_posonlyargcount=code.co_posonlyargcount,
+        co_kwonlyargcount=code.co_kwonlyargcount, co_flags=bind.__code__.co_flags | code.co_flags & flags,
+        co_varnames=names)
+    return bind
 
 
 def pickled_form(dispatcher: Any) -> str | tuple[Any, ...]:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import jitpy
+from jitpy.runtime.dispatch import explain_miss
 from jitpy.runtime.native_build import load_native
 
 load_native("runtime")  # until it is built, jitted functions are plain ones in front of dispatchers
@@ -312,5 +313,5 @@ def test_reports_still_name_what_guards_are_about() -> None:
     fn(inner, X)
     (entry,) = fn.entries
     assert "alive(" in entry.guard.source_text
-    ((_, failing),) = fn.explain_miss((holding(model), X))
+    ((_, failing),) = explain_miss(fn, (holding(model), X))
     assert any("inner" in line for line in failing), failing

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import jitpy
+from jitpy.runtime.dispatch import explain_miss
 from jitpy.runtime.native_build import load_native
 
 load_native("runtime")  # until it is built, jitted functions are plain ones in front of dispatchers
@@ -260,7 +261,7 @@ def test_a_store_is_seen_and_undone(kind: str) -> None:
         agree(2)
         assert len(fn.entries) == 2
         # what failed is named
-        ((_, reasons), _) = fn.explain_miss((model, X.to(next(model.parameters()).dtype)))
+        ((_, reasons), _) = explain_miss(fn, (model, X.to(next(model.parameters()).dtype)))
         assert reasons
     finally:
         undo()

@@ -27,12 +27,9 @@ struct Dispatcher {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* code;
   PyObject* globals;
-  PyObject* closure;     // tuple of cells, or null
-  PyObject* defaults;    // tuple or null; `live_defaults`: the original's are read at each call
-  PyObject* kwdefaults;  // dict or null
   PyObject* on_miss;
-  PyObject* original;  // callable or null
-  PyObject* plain;     // `code` as a function with `closure`, where there is no original; made once
+  PyObject* original;  // the function of `code` that it stands for; null: calls pass the closure first
+  PyObject* plain;     // `code` as a function without a closure, where there is no original; made once
   PyObject* name;
   PyObject* qualname;
   PyObject* variables;  // co_varnames
@@ -43,7 +40,6 @@ struct Dispatcher {
   int n_positional, n_positional_only, n_keyword_only, n_params, n_free;
   bool has_varargs, has_varkw;
   bool simple;  // positional parameters only
-  bool live_defaults;
   char closure_first;
   char run_original_always;
   char closed;  // calls that no entry fits run the original
@@ -75,17 +71,25 @@ PyObject* make_function(PyObject* code, PyObject* globals, PyObject* closure) {
   return function;
 }
 
-// New reference to the entry's function. Functions with a closure that is not the dispatcher's own are made anew:
-// keeping one would keep the cells' contents alive.
-PyObject* entry_function(Dispatcher* self, Entry* entry, const Bound& bound) {
-  const bool own = bound.globals == self->globals && (self->n_free == 0 || bound.closure == self->closure);
-  if (!own) return make_function(entry->code, bound.globals, bound.closure);
-  if (entry->function == nullptr) {
-    PyObject* function = make_function(entry->code, bound.globals, bound.closure);
+PyObject* closure_of(Dispatcher* self) {
+  return self->original == nullptr ? nullptr : PyFunction_GET_CLOSURE(self->original);
+}
+
+// New reference to a function of `code`, which `*made` keeps. Functions with a closure that is not the dispatcher's own
+// are made anew: keeping one would keep the cells' contents alive.
+PyObject* function_of(Dispatcher* self, PyObject* code, PyObject* globals, PyObject* closure, PyObject** made) {
+  const bool own = globals == self->globals && (self->n_free == 0 || closure == closure_of(self));
+  if (!own) return make_function(code, globals, closure);
+  if (*made == nullptr) {
+    PyObject* function = make_function(code, globals, closure);
     if (function == nullptr) return nullptr;
-    Py_XSETREF(entry->function, function);
+    Py_XSETREF(*made, function);
   }
-  return Py_NewRef(entry->function);
+  return Py_NewRef(*made);
+}
+
+PyObject* entry_function(Dispatcher* self, Entry* entry, const Bound& bound) {
+  return function_of(self, entry->code, bound.globals, bound.closure, &entry->function);
 }
 
 // New reference to the entry that serves this call; null with an exception, or without one where none does.
@@ -195,40 +199,18 @@ PyObject* call_entry(Dispatcher* self, Entry* entry, const Bound& bound) {
   return result;
 }
 
-// New reference to what runs where nothing compiled may.
-PyObject* original_callable(Dispatcher* self, PyObject* closure) {
-  if (self->original != nullptr) return Py_NewRef(self->original);
-  const bool own = self->n_free == 0 || closure == self->closure;
-  if (own && self->plain != nullptr) return Py_NewRef(self->plain);
-  PyObject* function = make_function(self->code, self->globals, closure);
-  if (function == nullptr) return nullptr;
-  if ((self->defaults != nullptr && PyFunction_SetDefaults(function, self->defaults) < 0) ||
-      (self->kwdefaults != nullptr && PyFunction_SetKwDefaults(function, self->kwdefaults) < 0)) {
-    Py_DECREF(function);
-    return nullptr;
-  }
-  if (own) {
-    Py_INCREF(function);
-    Py_XSETREF(self->plain, function);
-  }
-  return function;
-}
-
 // Run the original on the arguments as the caller gave them.
 PyObject* call_original(Dispatcher* self, PyObject* const* args, Py_ssize_t n, PyObject* kwnames) {
-  PyObject* closure = self->closure;
-  if (self->closure_first) {
-    if (n == 0) {
-      PyErr_Format(PyExc_TypeError, "%U needs its closure as the first argument", self->qualname);
-      return nullptr;
-    }
-    closure = args[0];
-    args++;
-    n--;
+  if (self->closure_first && n == 0) {
+    PyErr_Format(PyExc_TypeError, "%U needs its closure as the first argument", self->qualname);
+    return nullptr;
   }
-  PyObject* function = original_callable(self, closure);
+  PyObject* function =
+      self->original != nullptr
+          ? Py_NewRef(self->original)
+          : function_of(self, self->code, self->globals, self->closure_first ? args[0] : nullptr, &self->plain);
   if (function == nullptr) return nullptr;
-  PyObject* result = PyObject_Vectorcall(function, args, n, kwnames);
+  PyObject* result = PyObject_Vectorcall(function, args + self->closure_first, n - self->closure_first, kwnames);
   Py_DECREF(function);
   return result;
 }
@@ -272,11 +254,8 @@ int bind(Dispatcher* self, PyObject* const* args, Py_ssize_t n, PyObject* kwname
       if (PyDict_SetItem(keywords, keyword, value) < 0) return -1;
     }
   }
-  PyObject *defaults = self->defaults, *kwdefaults = self->kwdefaults;
-  if (self->live_defaults) {
-    defaults = PyFunction_GET_DEFAULTS(self->original);
-    kwdefaults = PyFunction_GET_KW_DEFAULTS(self->original);
-  }
+  PyObject *defaults = PyFunction_GET_DEFAULTS(self->original),
+           *kwdefaults = PyFunction_GET_KW_DEFAULTS(self->original);
   const Py_ssize_t first_default = n_positional - (defaults == nullptr ? 0 : PyTuple_GET_SIZE(defaults));
   for (Py_ssize_t i = n_taken; i < n_positional; i++) {
     if (out[i] != nullptr) continue;
@@ -317,7 +296,7 @@ class Params {
 
 bool bypassed(const Dispatcher* self) {
   return turned_off() || self->run_original_always || compiling ||
-         (self->live_defaults && PyFunction_GET_CODE(self->original) != self->code);
+         (!self->closure_first && (self->original == nullptr || PyFunction_GET_CODE(self->original) != self->code));
 }
 
 // The entry to run, a new reference; null where the original runs, or with an exception set.
@@ -355,12 +334,12 @@ PyObject* dispatcher_vectorcall(PyObject* callable, PyObject* const* args, size_
     return dispatch(self, {args + 1, n - 1, self->globals, args[0]}, args, n, nullptr);
   }
   if (self->simple && kwnames == nullptr && n == self->n_params)
-    return dispatch(self, {args, n, self->globals, self->closure}, args, n, nullptr);
+    return dispatch(self, {args, n, self->globals, closure_of(self)}, args, n, nullptr);
   Params params(self->n_params);
   const int fits = bind(self, args, n, kwnames, params.values());
   if (fits < 0) return nullptr;
   if (fits == 0) return call_original(self, args, n, kwnames);
-  return dispatch(self, {params.values(), self->n_params, self->globals, self->closure}, args, n, kwnames);
+  return dispatch(self, {params.values(), self->n_params, self->globals, closure_of(self)}, args, n, kwnames);
 }
 
 // `lookup_frame` for a handler's own objects: `object(function, params)` is the replacement, or None.
@@ -390,31 +369,16 @@ PyObject* lookup_frame(PyObject* object, PyObject* function, PyObject* const* pa
 
 // ---- methods of Dispatcher ----
 
-PyObject* none_to_null(PyObject* object) { return object == Py_None ? nullptr : object; }
-
 PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"code", "globals",  "closure", "closure_first", "defaults", "kwdefaults",
-                                "name", "qualname", "on_miss", "original",      nullptr};
-  PyObject *code, *globals, *closure = nullptr, *defaults = nullptr, *kwdefaults = nullptr;
-  PyObject *name = nullptr, *qualname = nullptr, *on_miss = nullptr, *original = nullptr;
-  int closure_first = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!|$OpOOOOOO:Dispatcher", const_cast<char**>(names), &PyCode_Type,
-                                   &code, &PyDict_Type, &globals, &closure, &closure_first, &defaults, &kwdefaults,
-                                   &name, &qualname, &on_miss, &original))
+  static const char* names[] = {"code", "globals", "name", "qualname", "on_miss", "original", nullptr};
+  PyObject *code, *globals, *name, *qualname, *on_miss, *original;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!UUOO:Dispatcher", const_cast<char**>(names), &PyCode_Type, &code,
+                                   &PyDict_Type, &globals, &name, &qualname, &on_miss, &original))
     return nullptr;
-  closure = none_to_null(closure);
-  defaults = none_to_null(defaults);
-  kwdefaults = none_to_null(kwdefaults);
-  original = none_to_null(original);
+  if (original == Py_None) original = nullptr;
   auto* code_object = reinterpret_cast<PyCodeObject*>(code);
-  if ((name = none_to_null(name)) == nullptr) name = code_object->co_name;
-  if ((qualname = none_to_null(qualname)) == nullptr) qualname = code_object->co_qualname;
-  const bool fits =
-      (closure == nullptr || PyTuple_Check(closure)) && (defaults == nullptr || PyTuple_Check(defaults)) &&
-      (kwdefaults == nullptr || PyDict_Check(kwdefaults)) && PyUnicode_Check(name) && PyUnicode_Check(qualname);
-  const int n_free = static_cast<int>(PyCode_GetNumFree(code_object));
-  if (!fits || on_miss == nullptr || !PyCallable_Check(on_miss) ||
-      (original != nullptr && !PyCallable_Check(original)) || (!closure_first && !closure_fits(closure, n_free))) {
+  if (!PyCallable_Check(on_miss) ||
+      (original != nullptr && (!PyFunction_Check(original) || PyFunction_GET_CODE(original) != code))) {
     PyErr_SetString(PyExc_TypeError, "Dispatcher: an argument has the wrong type");
     return nullptr;
   }
@@ -423,9 +387,6 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->vectorcall = dispatcher_vectorcall;
   self->code = Py_NewRef(code);
   self->globals = Py_NewRef(globals);
-  self->closure = Py_XNewRef(closure);
-  self->defaults = Py_XNewRef(defaults);
-  self->kwdefaults = Py_XNewRef(kwdefaults);
   self->on_miss = Py_NewRef(on_miss);
   self->original = Py_XNewRef(original);
   self->name = Py_NewRef(name);
@@ -435,14 +396,12 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->n_positional = code_object->co_argcount;
   self->n_positional_only = code_object->co_posonlyargcount;
   self->n_keyword_only = code_object->co_kwonlyargcount;
-  self->n_free = n_free;
+  self->n_free = static_cast<int>(PyCode_GetNumFree(code_object));
   self->has_varargs = code_object->co_flags & CO_VARARGS;
   self->has_varkw = code_object->co_flags & CO_VARKEYWORDS;
   self->n_params = self->n_positional + self->n_keyword_only + self->has_varargs + self->has_varkw;
   self->simple = self->n_params == self->n_positional;
-  self->live_defaults = defaults == nullptr && kwdefaults == nullptr && original != nullptr &&
-                        PyFunction_Check(original) && PyFunction_GET_CODE(original) == code;
-  self->closure_first = closure_first;
+  self->closure_first = original == nullptr;
   if (self->variables == nullptr || self->entries == nullptr || (self->dict = PyDict_New()) == nullptr ||
       PyDict_SetItemString(self->dict, "__name__", name) < 0 ||
       PyDict_SetItemString(self->dict, "__qualname__", qualname) < 0) {
@@ -455,9 +414,8 @@ PyObject* dispatcher_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 int dispatcher_traverse(PyObject* object, visitproc visit, void* arg) {
   auto* self = reinterpret_cast<Dispatcher*>(object);
   for (PyObject* held :
-       {self->code, self->globals, self->closure, self->defaults, self->kwdefaults, self->on_miss, self->original,
-        self->plain, self->variables, self->entries, reinterpret_cast<PyObject*>(self->last), self->dict,
-        self->on_review})
+       {self->code, self->globals, self->on_miss, self->original, self->plain, self->variables, self->entries,
+        reinterpret_cast<PyObject*>(self->last), self->dict, self->on_review})
     Py_VISIT(held);
   return 0;
 }
@@ -466,13 +424,9 @@ int dispatcher_traverse(PyObject* object, visitproc visit, void* arg) {
 int dispatcher_clear(PyObject* object) {
   auto* self = reinterpret_cast<Dispatcher*>(object);
   self->run_original_always = true;
-  Py_CLEAR(self->closure);
-  Py_CLEAR(self->defaults);
-  Py_CLEAR(self->kwdefaults);
   Py_CLEAR(self->plain);
   Py_CLEAR(self->last);
   Py_XSETREF(self->entries, PyTuple_New(0));
-  self->live_defaults = false;
   Py_CLEAR(self->original);
   Py_CLEAR(self->on_miss);
   Py_CLEAR(self->on_review);
@@ -514,6 +468,17 @@ PyObject* dispatcher_getattro(PyObject* object, PyObject* name) {
   return PyObject_GetAttr(original, name);
 }
 
+// Takes over a tuple of entries, null with an exception set; `last` is borrowed, or null.
+bool replace_entries(Dispatcher* self, PyObject* entries, Entry* last) {
+  if (entries == nullptr) return false;
+  PyObject *before = self->entries, *former = reinterpret_cast<PyObject*>(self->last);
+  self->entries = entries;
+  Py_XINCREF(self->last = last);
+  Py_DECREF(before);
+  Py_XDECREF(former);
+  return true;
+}
+
 PyObject* dispatcher_add_entry(PyObject* object, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"guard", "code", "needs_hook", "payload", nullptr};
   auto* self = reinterpret_cast<Dispatcher*>(object);
@@ -532,79 +497,28 @@ PyObject* dispatcher_add_entry(PyObject* object, PyObject* args, PyObject* kwarg
   }
   Entry* entry = make_entry(guard, code, needs_hook, payload);
   if (entry == nullptr) return nullptr;
+  PyObject* added = PyTuple_Pack(1, entry);
   // Making the entry ran Python code: the entries are read only now.
-  const Py_ssize_t n = PyTuple_GET_SIZE(self->entries);
-  PyObject* entries = PyTuple_New(n + 1);
-  if (entries == nullptr) {
-    Py_DECREF(entry);
-    return nullptr;
-  }
-  for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(entries, i, Py_NewRef(PyTuple_GET_ITEM(self->entries, i)));
-  PyTuple_SET_ITEM(entries, n, Py_NewRef(reinterpret_cast<PyObject*>(entry)));
-  Py_SETREF(self->entries, entries);
-  Py_INCREF(entry);
-  Py_XSETREF(self->last, entry);
+  if (!replace_entries(self, added == nullptr ? nullptr : PySequence_Concat(self->entries, added), entry))
+    Py_CLEAR(entry);
+  Py_XDECREF(added);
   return reinterpret_cast<PyObject*>(entry);
 }
 
 PyObject* dispatcher_remove(PyObject* object, PyObject* entry) {
   auto* self = reinterpret_cast<Dispatcher*>(object);
-  PyObject* kept = PyList_New(0);
-  if (kept == nullptr) return nullptr;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->entries); i++) {
-    PyObject* item = PyTuple_GET_ITEM(self->entries, i);
-    if (item != entry && PyList_Append(kept, item) < 0) {
-      Py_DECREF(kept);
-      return nullptr;
-    }
-  }
-  PyObject* entries = PyList_AsTuple(kept);
-  Py_DECREF(kept);
-  if (entries == nullptr) return nullptr;
-  const bool found = PyTuple_GET_SIZE(entries) != PyTuple_GET_SIZE(self->entries);
-  PyObject* before = self->entries;
-  self->entries = entries;
-  if (reinterpret_cast<PyObject*>(self->last) == entry) Py_CLEAR(self->last);
-  Py_DECREF(before);
-  if (found) Py_RETURN_NONE;
-  PyErr_SetString(PyExc_ValueError, "the entry is not in this dispatcher");
-  return nullptr;
+  const Py_ssize_t i = PySequence_Index(self->entries, entry);  // ValueError where it is not there
+  if (i < 0) return nullptr;
+  PyObject *before = PyTuple_GetSlice(self->entries, 0, i),
+           *behind = PyTuple_GetSlice(self->entries, i + 1, PyTuple_GET_SIZE(self->entries));
+  PyObject* entries = before == nullptr || behind == nullptr ? nullptr : PySequence_Concat(before, behind);
+  Py_XDECREF(before);
+  Py_XDECREF(behind);
+  return replace_entries(self, entries, nullptr) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* dispatcher_clear_entries(PyObject* object, PyObject*) {
-  auto* self = reinterpret_cast<Dispatcher*>(object);
-  PyObject* none = PyTuple_New(0);
-  if (none == nullptr) return nullptr;
-  PyObject *entries = self->entries, *last = reinterpret_cast<PyObject*>(self->last);
-  self->entries = none;
-  self->last = nullptr;
-  Py_DECREF(entries);
-  Py_XDECREF(last);
-  Py_RETURN_NONE;
-}
-
-PyObject* dispatcher_explain_miss(PyObject* object, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"params", "globals", "closure", nullptr};
-  auto* self = reinterpret_cast<Dispatcher*>(object);
-  PyObject *params, *globals = Py_None, *closure = Py_None;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|OO:explain_miss", const_cast<char**>(names), &PyTuple_Type,
-                                   &params, &globals, &closure))
-    return nullptr;
-  if (globals == Py_None) globals = self->globals;
-  if (closure == Py_None && self->closure != nullptr) closure = self->closure;
-  PyObject *entries = Py_NewRef(self->entries), *result = PyList_New(0);
-  for (Py_ssize_t i = 0; result != nullptr && i < PyTuple_GET_SIZE(entries); i++) {
-    PyObject* entry = PyTuple_GET_ITEM(entries, i);
-    PyObject* guard = reinterpret_cast<Entry*>(entry)->guard;
-    PyObject* failing =
-        guard == Py_None ? PyList_New(0) : PyObject_CallMethod(guard, "explain", "OOO", params, globals, closure);
-    PyObject* pair = failing == nullptr ? nullptr : PyTuple_Pack(2, entry, failing);
-    Py_XDECREF(failing);
-    if (pair == nullptr || PyList_Append(result, pair) < 0) Py_CLEAR(result);
-    Py_XDECREF(pair);
-  }
-  Py_DECREF(entries);
-  return result;
+  return replace_entries(reinterpret_cast<Dispatcher*>(object), PyTuple_New(0), nullptr) ? Py_NewRef(Py_None) : nullptr;
 }
 
 // Pickled by name, as functions are; one that no name leads to is made anew.
@@ -627,9 +541,6 @@ PyMethodDef dispatcher_methods[] = {
      METH_VARARGS | METH_KEYWORDS, "add_entry(guard, code, needs_hook=False, payload=None) -> Entry"},
     {"remove", dispatcher_remove, METH_O, "remove(entry): ValueError where it is not there"},
     {"clear", dispatcher_clear_entries, METH_NOARGS, "clear(): remove all entries"},
-    {"explain_miss", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(dispatcher_explain_miss)),
-     METH_VARARGS | METH_KEYWORDS,
-     "explain_miss(params, globals=None, closure=None) -> [(entry, [failing guard, ...]), ...]"},
     {"__reduce__", dispatcher_reduce, METH_NOARGS, nullptr},
     {"__copy__", dispatcher_copy, METH_NOARGS, nullptr},
     {"__deepcopy__", dispatcher_copy, METH_O, nullptr},
@@ -639,7 +550,6 @@ PyMethodDef dispatcher_methods[] = {
 PyMemberDef dispatcher_members[] = {
     {"code", T_OBJECT, offsetof(Dispatcher, code), READONLY, "the original's code object"},
     {"globals", T_OBJECT, offsetof(Dispatcher, globals), READONLY, "the original's globals"},
-    {"closure", T_OBJECT, offsetof(Dispatcher, closure), READONLY, "tuple of cells, or None"},
     {"closure_first", T_BOOL, offsetof(Dispatcher, closure_first), READONLY,
      "whether calls pass the closure as first argument"},
     {"original", T_OBJECT, offsetof(Dispatcher, original), READONLY, "what runs eagerly, or None"},
