@@ -33,7 +33,7 @@ def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str,
     except KeyError:
         if len(_PLANS) >= _LIMIT:
             _PLANS.clear()
-        plan = _PLANS[key] = _usable(make_plan(builder.sizes, fn, args, kwargs))
+        plan = _PLANS[key] = _usable(make_plan(fn, args, kwargs))
     except TypeError:
         return DECLINED
     if plan is None:

@@ -1,43 +1,29 @@
 """Which ATen overload a torch function calls for given kinds of arguments, and how the arguments map to its schema.
 
-The answer depends on the kinds of the arguments only, so it is found once per combination: a binder picks the overload
-by matching schemas, and torch itself confirms the choice by running the function on fake tensors up to its first ATen
-call.
-Where the two disagree the function is left to the derived path.
+Torch itself says so. The function is called with marked arguments in an inference mode that stops at the first ATen
+call: each tensor is a fake of its own, and each number differs from all others. So the arguments of the ATen call
+show where each of them came from. The answer depends on kinds of arguments only, and is asked for once per combination.
 """
 
 from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from jitpy.ir import SizeEnv
 from jitpy.ir.interrupts import CaptureMode
-from jitpy.ir.ops.oracle import SAMPLES
-from jitpy.ir.trees import tree_map
+from jitpy.ir.trees import tree_leaves
 
 from ...ir.algebra import sympy
-from .fake_tensors import FakeTensor, make_fake
+from .fake_tensors import FakeTensor
 from .schemas import SchemaFacts, schema_facts
 from .traced import TracedScalar, TracedTensor
 
 OpOverload = torch._ops.OpOverload
 _aten = torch.ops.aten
-
-#: Overloads of torchscript's and of named tensors.
-_NEVER_CALLED = ("_out", "dimname", "DimnameList", "hacked_twin")
-
-#: Operators whose Tensor arguments also take Python numbers.
-_NUMBERS_AS_TENSORS = frozenset(
-    name + suffix
-    for name in ("add", "div", "divide", "mul", "multiply", "sub", "subtract", "true_divide", "floor_divide", "fmod")
-    for suffix in ("", "_")
-)
 
 #: ATen's names for operator methods that have others
 _DUNDERS = {
@@ -55,15 +41,20 @@ _OPERATORS = {
     operator.itruediv: "div_", operator.and_: "__and__", operator.or_: "__or__", operator.xor: "__xor__",
 }
 
+#: kinds of arguments whose values an answer depends on
+_FIXED = frozenset({bool, type(None), str, torch.dtype, torch.device, torch.layout, torch.memory_format})
+
+#: values that torch's bindings pass for options of factories that the caller left out
+_FACTORY_DEFAULTS: dict[str, Any] = {"device": torch.device("cpu"), "pin_memory": False, "layout": torch.strided}
+
 
 @dataclass(slots=True)
 class Plan:
     """How a torch function with arguments of these kinds calls one overload.
 
     slots     for each positional argument of the overload: an index into the call's positional arguments, a keyword, a
-              `Packed` (the positional arguments from an index on, as one list), or a `Default`
+              path to an item of one of them (a tuple), a list of slots, or a `Fixed` value
     keywords  the overload's keyword-only arguments, as (name, slot)
-    singles   positions at which a number stands for a list of one
     composite the overload is made of other overloads
     struct    the named tuple that the function returns, if it does
     lists     the type in which the function returns several tensors
@@ -72,42 +63,34 @@ class Plan:
     facts: SchemaFacts
     slots: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
-    singles: frozenset[int]
     composite: bool
     struct: type | None
     lists: type
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The overload's arguments for a call."""
-        found = [args[s] if type(s) is int else kwargs[s] if type(s) is str else s.of(args) for s in self.slots]
-        for position in self.singles:
-            found[position] = [found[position]]
-        if self.keywords:
-            return tuple(found), {
-                name: args[s] if type(s) is int else kwargs[s] if type(s) is str else s.of(args)
-                for name, s in self.keywords
-            }
-        return tuple(found), {}
+        found = tuple([args[s] if type(s) is int else _filled(s, args, kwargs) for s in self.slots])
+        return found, {name: _filled(s, args, kwargs) for name, s in self.keywords}
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """The positional arguments from `start` on."""
-
-    start: int
-
-    def of(self, args: tuple[Any, ...]) -> Any:
-        return list(args[self.start :])
-
-
-@dataclass(frozen=True, slots=True)
-class Default:
-    """A default of the schema."""
+class Fixed:
+    """A default of the schema, or a value that all calls of these kinds have."""
 
     value: Any
 
-    def of(self, args: tuple[Any, ...]) -> Any:
-        return self.value
+
+def _filled(slot: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    kind = type(slot)
+    if kind is Fixed:
+        return slot.value
+    if kind is list:
+        return [_filled(item, args, kwargs) for item in slot]
+    place, *path = slot if kind is tuple else (slot,)
+    value = args[place] if type(place) is int else kwargs[place]
+    for index in path:
+        value = value[index]
+    return value
 
 
 def signature(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,155 +102,96 @@ def signature(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _kind(value: Any) -> Any:
     kind = type(value)
-    if kind is TracedTensor or kind is int or kind is float or kind is bool:
+    if kind is TracedTensor or kind is int or kind is float:
         return kind
     if kind is tuple or kind is list:
         return kind, *[_kind(v) for v in value]
     if kind is TracedScalar:
         return kind, value.kind
-    if isinstance(value, sympy.Basic):
-        return sympy.Expr
-    return None if value is None else kind
+    if kind in _FIXED:
+        return value
+    return sympy.Expr if isinstance(value, sympy.Basic) else kind
 
 
-def packet_of(fn: Any) -> torch._ops.OpOverloadPacket | OpOverload | None:
-    """The ATen packet that a builtin of torch is the binding of."""
+def name_of(fn: Any) -> str | None:
+    """ATen's name for what a builtin of torch is the binding of."""
     if isinstance(fn, (OpOverload, torch._ops.OpOverloadPacket)):
-        return fn if str(fn).startswith("aten.") else None
+        namespace, _, rest = str(fn).partition(".")
+        return rest.partition(".")[0] if namespace == "aten" else None
     if not isinstance(fn, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
         return None
-    name = _OPERATORS.get(fn) or _DUNDERS.get(fn.__name__, fn.__name__)
-    return getattr(_aten, name, None)
+    return _OPERATORS.get(fn) or _DUNDERS.get(fn.__name__, fn.__name__)
 
 
-def make_plan(env: SizeEnv, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
-    """The plan for calls like this one, None where there is none that torch confirms."""
-    packet = packet_of(fn)
-    if packet is None:
-        return None
-    if isinstance(packet, OpOverload):
-        candidates = [packet]
-    else:
-        candidates = [getattr(packet, name) for name in packet.overloads()]
-        candidates = [
-            c
-            for c in candidates
-            if not c._schema.overload_name.endswith(_NEVER_CALLED) and torch._C._dispatch_has_kernel(c.name())
-        ]
-    direct = isinstance(fn, (OpOverload, torch._ops.OpOverloadPacket))
-    plans = [p for p in (_bind(c, args, kwargs, direct) for c in candidates) if p is not None]
-    if not plans:
-        return None
-    probe = ask_torch(env, fn, args, kwargs)
-    if probe is None:
-        return None
-    overload, real_args, real_kwargs = probe
-    for plan in plans:
-        if plan.facts.overload is overload and _agrees(plan, args, kwargs, real_args, real_kwargs):
-            return plan
-    return None
+class _Unmarkable(Exception):
+    """An argument whose place cannot be told."""
 
 
-def _bind(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], direct: bool) -> Plan | None:
-    """Match a call against a schema as torch's argument parser does."""
-    facts = schema_facts(overload)
-    slots: list[Any] = []
-    keywords: list[tuple[str, Any]] = []
-    singles: set[int] = set()
-    used = 0
-    left = set(kwargs)
-    for index, argument in enumerate(overload._schema.arguments):
-        kind = str(argument.real_type)
-        name = argument.name
-        if not argument.kwarg_only and used < len(args):
-            value = args[used]
-            is_start = not direct and "List[int]" in kind and used + 1 < len(args) and index <= 1
-            if is_start and all(map(_is_size, args[used:])):
-                slots.append(Packed(used))
-                used = len(args)
-                continue
-            slot: Any = used
-            used += 1
+class _Marks:
+    """A call's arguments with marks in place of tensors and numbers, and the place of each mark."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.places: dict[Any, Any] = {}
+        self.leaves: list[Any] = []
+        self.fixed: list[Any] = []
+        self.args = [self._marked(value, (place,)) for place, value in enumerate(args)]
+        self.kwargs = {name: self._marked(value, (name,)) for name, value in kwargs.items()}
+
+    def _marked(self, value: Any, path: tuple[Any, ...]) -> Any:
+        kind = type(value)
+        if kind is tuple or kind is list:
+            mark = kind([self._marked(item, (*path, index)) for index, item in enumerate(value)])
+        elif kind in _FIXED:
+            self.fixed.append(value)
+            return value
         else:
-            spelled = next((n for n in _spellings(name) if n in left), None)
-            if spelled is not None:
-                left.discard(spelled)
-                value, slot = kwargs[spelled], spelled
-            elif argument.has_default_value():
-                value, slot = argument.default_value, Default(argument.default_value)
-            elif argument.name in ("dtype", "layout", "device", "pin_memory") or kind.startswith("Optional"):
-                value, slot = None, Default(None)
-            else:
-                return None
-        if not isinstance(slot, Default):
-            fits = _fits(kind, value, facts, argument, index)
-            if not fits:
-                return None
-            if fits == "single":
-                if argument.kwarg_only:
-                    return None
-                singles.add(len(slots))
-        if argument.kwarg_only:
-            if not isinstance(slot, Default):
-                keywords.append((name, slot))
-        else:
-            slots.append(slot)
-    if used < len(args) or left:
-        return None
-    while slots and isinstance(slots[-1], Default):
-        slots.pop()
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd")
-    returns = overload._schema.returns
-    struct = None if direct or len(returns) < 2 else getattr(torch.return_types, facts.base_name, None)
-    lists = list if direct and len(returns) == 1 else tuple
-    return Plan(facts, tuple(slots), tuple(keywords), frozenset(singles), composite, struct, lists)
+            mark = self._mark(value)
+            self.leaves.append(_key(mark))
+        self.places[_key(mark)] = path if len(path) > 1 else path[0]
+        return mark
+
+    def _mark(self, value: Any) -> Any:
+        kind: Any = value.kind if type(value) is TracedScalar else type(value)
+        if kind is TracedTensor:
+            meta = torch.empty((2,) * value.ndim, dtype=value.dtype, device="meta")
+            return FakeTensor(meta, value.spec.device)
+        if kind is bool:
+            return True  # the only one: see `are_all_in`
+        number = 1009 + len(self.leaves)  # no default, and no number of anything
+        if kind is int or isinstance(value, sympy.Basic):
+            return number
+        if kind is not float and kind is not complex:
+            raise _Unmarkable
+        return kind(number + 0.5)
+
+    def slot(self, value: Any) -> Any:
+        """The slot of an argument that torch passed."""
+        place = self.places.get(_key(value))
+        if place is not None:
+            return place
+        if isinstance(value, (tuple, list)):
+            return [self.slot(item) for item in value]
+        if isinstance(value, torch.Tensor):
+            raise _Unmarkable
+        return Fixed(value)
+
+    def are_all_in(self, overload: OpOverload, passed: list[Any]) -> bool:
+        """Whether torch passed on whatever it was given, and no truth value stands for two."""
+        keys = set(map(_key, passed))
+        if _key(True) in self.leaves and len([value for value in (*passed, *self.fixed) if value is True]) > 1:
+            return False
+        defaults = {_key(argument.default_value) for argument in overload._schema.arguments}
+        keys.update(_key(str(value)) for value in passed if type(value) is torch.device)
+        return keys.issuperset(self.leaves) and all(
+            not value or _key(value) in keys or _key(value) in defaults for value in self.fixed)
 
 
-def _spellings(name: str) -> tuple[str, ...]:
-    if name == "self":
-        return "self", "input", "x"
-    return {"dim": ("dim", "axis"), "keepdim": ("keepdim", "keepdims"), "other": ("other", "x2")}.get(name, (name,))
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int or isinstance(value, sympy.Basic)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float, bool, complex, TracedScalar) or isinstance(value, sympy.Basic)
-
-
-def _is_float(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
-#: type of the schema -> whether a payload can be passed for it; types of lists and of their items
-_FITS: dict[str, Callable[[Any], bool]] = {
-    "int": _is_size, "SymInt": _is_size, "float": _is_float, "number": _is_number,
-    "bool": lambda value: type(value) is bool, "str": lambda value: isinstance(value, str),
-    "ScalarType": lambda value: isinstance(value, torch.dtype), "Layout": lambda value: isinstance(value, torch.layout),
-    "MemoryFormat": lambda value: isinstance(value, torch.memory_format),
-    "Device": lambda value: isinstance(value, (torch.device, str)),
-}
-_ITEMS = {"List[int]": _is_size, "List[SymInt]": _is_size, "List[float]": _is_float}
-
-
-def _fits(kind: str, value: Any, facts: SchemaFacts, argument: Any, index: int) -> Any:
-    """Whether a payload can be passed for a schema type; 'single' for a number where a list of one is meant."""
-    if kind.startswith("Optional["):
-        return value is None or _fits(kind[len("Optional[") : -1], value, facts, argument, index)
-    is_list = type(value) in (tuple, list)
-    if kind == "Tensor":
-        return type(value) is TracedTensor or \
-            index > 0 and facts.base_name in _NUMBERS_AS_TENSORS and _is_number(value)
-    if kind in ("List[Tensor]", "List[Optional[Tensor]]"):
-        return is_list and bool(value) and all(
-            type(v) is TracedTensor or v is None and "Optional" in kind for v in value)
-    if kind not in _ITEMS:
-        return kind in _FITS and _FITS[kind](value)
-    if is_list:
-        return all(map(_ITEMS[kind], value))
-    return "single" if argument.N is not None and kind != "List[float]" and _is_size(value) else False
+def _key(value: Any) -> Any:
+    """Equal for a mark and what torch makes of it: a list of a tuple, a float of an int."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_key, value))
+    return (type(value), id(value) if isinstance(value, torch.Tensor) else value) \
+        if isinstance(value, (torch.Tensor, bool)) else value
 
 
 class _FirstCall(Exception):
@@ -285,77 +209,52 @@ class _Probe(CaptureMode):
         raise _FirstCall(func, args, kwargs or {})
 
 
-def ask_torch(
-    env: SizeEnv, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[OpOverload, Any, Any] | None:
-    """The first ATen call of `fn`, composite ops included, with payloads in place of tensors. None if there is none."""
-    fakes: dict[int, FakeTensor] = {}
-    owners: dict[int, TracedTensor] = {}
-
-    def convert(value: Any) -> Any:
-        if type(value) is TracedTensor:
-            if id(value) not in fakes:
-                spec = value.builder.node(value, detached=True).tensor  # which op it is does not depend on history
-                static = spec.with_(
-                    shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0, requires_grad=False
-                )
-                fakes[id(value)] = make_fake(static, True)
-                owners[id(fakes[id(value)])] = value
-            return fakes[id(value)]
-        if type(value) is TracedScalar:
-            return SAMPLES[value.kind]
-        return env.hint(value) if isinstance(value, sympy.Basic) else value
-
-    call_args, call_kwargs = tree_map(convert, (args, kwargs))
+def make_plan(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
+    """The plan for calls like this one, None where torch calls no overload of that name with these arguments."""
+    name = name_of(fn)
+    if name is None:
+        return None
     try:
+        marks = _Marks(args, kwargs)
         # In inference mode composite ops arrive whole.
         with torch.inference_mode(), _Probe():
-            fn(*call_args, **call_kwargs)
+            fn(*marks.args, **marks.kwargs)
     except _FirstCall as first:
-        overload, *given = first.call
-        try:
-            found = tree_map(lambda leaf: owners[id(leaf)] if isinstance(leaf, torch.Tensor) else leaf, tuple(given))
-            return overload, *found
-        except KeyError:
-            return None
+        overload, real_args, real_kwargs = first.call
     except Exception:
         return None  # the derived path finds out what the error is
-    return None
+    else:
+        return None
+    facts = schema_facts(overload)
+    if facts.base_name != name or not marks.are_all_in(overload, list(tree_leaves((real_args, real_kwargs)))):
+        return None
+    try:
+        slots = tuple(map(marks.slot, real_args))
+        keywords = [(name, marks.slot(value)) for name, value in real_kwargs.items()]
+    except _Unmarkable:
+        return None
+    filled_in = {name for name, slot in keywords if type(slot) is Fixed and kwargs.get(name) is None}
+    if any(real_kwargs[name] != _FACTORY_DEFAULTS.get(name) for name in filled_in):
+        return None
+    direct = isinstance(fn, (OpOverload, torch._ops.OpOverloadPacket))
+    returns = overload._schema.returns
+    plan = Plan(
+        facts,
+        slots,
+        tuple((name, slot) for name, slot in keywords if name not in filled_in),
+        torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd"),
+        None if direct or len(returns) < 2 else getattr(torch.return_types, facts.base_name, None),
+        list if direct and len(returns) == 1 else tuple,
+    )
+    bound, named = plan.arguments(args, kwargs)
+    types_of = {argument.name: str(argument.real_type) for argument in overload._schema.arguments}
+    passed = {**dict(zip(facts.names, bound, strict=False)), **named}
+    return plan if all(_takes(types_of[name], value) for name, value in passed.items()) else None
 
 
-def _agrees(plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], real_args: Any, real_kwargs: Any) -> bool:
-    """Whether the plan's arguments are those that torch passed."""
-    own_args, own_kwargs = plan.arguments(args, kwargs)
-    schema = plan.facts.overload._schema
-    names = plan.facts.names
-
-    def table(found_args: Any, found_kwargs: Any) -> dict[str, Any]:
-        values = {a.name: a.default_value if a.has_default_value() else None for a in schema.arguments}
-        return values | dict(zip(names, found_args, strict=False)) | found_kwargs
-
-    own, real = table(own_args, own_kwargs), table(real_args, real_kwargs)
-    return all(_same(own[n], real[n]) or own[n] is None and real[n] in _FACTORY_DEFAULTS.get(n, ()) for n in names)
-
-
-#: The values that torch's bindings pass for options of factories that the caller left out.
-_FACTORY_DEFAULTS: dict[str, tuple[Any, ...]] = {
-    "device": (torch.device("cpu"),),
-    "pin_memory": (False,),
-    "layout": (torch.strided,),
-}
-
-
-def _same(own: Any, real: Any) -> bool:
-    if type(own) is TracedScalar:
-        return bool(real == SAMPLES[own.kind])
-    if type(own) is TracedTensor or type(real) is TracedTensor:
-        return own is real
-    if isinstance(own, sympy.Basic):
-        return isinstance(real, int)
-    if isinstance(own, (tuple, list)) and isinstance(real, (tuple, list)):
-        return len(own) == len(real) and all(map(_same, own, real))
-    if isinstance(own, str) and isinstance(real, torch.device):
-        return torch.device(own) == real
-    if isinstance(own, float) and own != own:
-        return real != real
-    return own == real
+def _takes(kind: str, value: Any) -> bool:
+    """Whether the numbers in an argument may be known at run time only: where kernels compute with them."""
+    leaves = list(tree_leaves(value))
+    if any(type(leaf) is TracedScalar for leaf in leaves):
+        return kind in ("number", "Optional[number]", "Tensor")
+    return "float" not in kind or not any(isinstance(leaf, sympy.Basic) for leaf in leaves)
