@@ -526,6 +526,24 @@ def binary_formats(x):
     return pickle.loads(data), struct.pack("<i", 5), hashlib.md5(b"a").hexdigest(), base64.b64encode(b"ab"), x + 1
 
 
+@case(lambda: (vec(), "alpha", 1), lambda: (vec(), "beta", 2.5), fullgraph=True)
+def pickled_arguments(x, name, n):
+    def by_name(**named):
+        return pickle.dumps(named), pickle.dumps(list(named.values()), protocol=2)
+
+    return by_name(name=name, n=n), by_name(), pickle.dumps({}), pickle.dumps(None), pickle.dumps((n, b"a")), x + 1
+
+
+@case(lambda: (vec(), "alpha"), breaks=("unsupported_call",))
+def pickled_texts_that_may_be_one(x, name):
+    return pickle.dumps([name, name]), x + 1
+
+
+@case(lambda: (vec(), [1]), breaks=("unsupported_call",) * 2)
+def pickled_lists_that_are_one(x, items):
+    return pickle.dumps([items, items]), pickle.dumps({"a": items, "b": [*items]}), x + 1
+
+
 @case(one)
 def pickled_tensors(x):
     return pickle.loads(pickle.dumps(x + 1)), x

@@ -1,9 +1,10 @@
-"""`copy.copy` and `copy.deepcopy`, and what they ask of classes."""
+"""`copy.copy`, `copy.deepcopy` and `pickle.dumps`, and what they ask of classes."""
 
 from __future__ import annotations
 
 import copy
 import copyreg
+import pickle
 import types
 from typing import Any
 
@@ -11,7 +12,18 @@ from ...breaks import GraphBreak
 from ...guards.guard_set import MISSING
 from ...interpreter.callees import Args, Kwargs, builtin
 from ...interpreter.calls import inline_library
-from ...values import NONE, DictValue, Interpreter, ListValue, ObjectValue, Value, const, unsupported
+from ...interpreter.constant_folding import fold_deep
+from ...values import (
+    NONE,
+    DictValue,
+    Interpreter,
+    ListValue,
+    NotConstant,
+    ObjectValue,
+    Value,
+    const,
+    unsupported,
+)
 from ..tensors.torch_objects import deep_copy
 
 
@@ -25,6 +37,22 @@ def copy_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     if value.tensor is not None:
         raise unsupported(value, "copy.copy()")
     return inline_library(interp, copy.copy, args, kwargs)
+
+
+@builtin(pickle.dumps)
+def pickle_dumps(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
+    """The pickle of plain data, such as the arguments by which a cache finds its results. Data with equal texts are left
+    to Python: a pickle shows whether these are one object."""
+    try:
+        data = args[0].folded(interp) if args else None
+    except NotConstant:
+        return NotImplemented
+    items = [*data, *data.values()] if type(data) is dict else data if type(data) in (list, tuple) else [data]
+    texts = [item for item in items if type(item) in (str, bytes)]
+    if any(type(item) not in (type(None), bool, int, float, str, bytes) for item in items) or \
+            len({*texts}) < len(texts):
+        return NotImplemented
+    return fold_deep(interp, pickle.dumps, args, kwargs) or NotImplemented
 
 
 class MemoValue(DictValue):
