@@ -52,6 +52,18 @@ def assigned_alone(p, q):
     p.data = q * 2
 
 
+@case(two, both, two_leaves, fullgraph=True)
+def assigned_to_itself(p, q):
+    """As `model.to(dtype)` does it with parameters that have the dtype already."""
+    layer = nn.Linear(4, 4)
+    for t in (p, q, *layer.parameters()):
+        with torch.no_grad():
+            t.data = t.to(p)
+    y = (p * 2).sin()
+    y.data = y
+    return y * q, p, layer.weight.requires_grad, layer.weight.is_leaf
+
+
 @case(two, both)
 def memory_is_shared(p, q):
     p.data = q

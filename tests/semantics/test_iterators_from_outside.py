@@ -8,7 +8,7 @@ iterator stands, what it goes over. PYTEST_DONT_REWRITE.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, ValuesView
 from typing import Any
 
 import pytest
@@ -52,6 +52,37 @@ def finished(it: Any) -> Any:
 def with_list(make: Callable[[Any], Any], *items: Any) -> tuple[Any, Any]:
     made = list(items)
     return make(made), made
+
+
+# -- views of dicts ---------------------------------------------------------------------------------------------
+
+
+class Doubled(dict[Any, Any]):
+    def __len__(self) -> int:
+        return 2 * super().__len__()
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def with_dict(kind: str, made: Any) -> tuple[Any, Any]:
+    return getattr(made, kind)(), made
+
+
+@program(*(lambda kind=kind, of=of: (x(), *with_dict(kind, of({"a": 1.5, "b": 2})))
+           for kind in ("keys", "values", "items") for of in (dict, collections.OrderedDict)),
+         lambda: (x(), *with_dict("keys", {})))
+def over_a_view(x, view, of):
+    before = len(view), [*view], "a" in view, bool(view)
+    of["c"] = 5
+    return before, len(view), [*view], [type(view), view is view], x * 2
+
+
+@program(*(lambda kind=kind: (x(), *with_dict(kind, Doubled(a=1.5, b=2))) for kind in ("keys", "values", "items")),
+         lambda: (x(), *with_dict("keys", {"b": 2, "a": 1.5})), lambda: (x(), *with_dict("keys", {"a": 1.5, "b": 2})),
+         lambda: (x(), dict.keys(collections.OrderedDict(a=1)), {}))
+def over_a_view_of_other_kinds(x, view, of):
+    return len(view), [*view], [type(view)], x * len(view)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------
@@ -390,6 +421,8 @@ def _played(fn: Callable[..., Any], makers: tuple[Callable[[], tuple[Any, ...]],
 
 def _left(arg: Any) -> Any:
     """What an argument still gives, or what it holds."""
+    if isinstance(arg, ValuesView):
+        return [*arg]
     if not hasattr(arg, "__next__"):
         return vars(arg).keys() if isinstance(arg, (Box, Kept)) else arg
     try:

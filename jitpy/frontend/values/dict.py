@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import gc
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..breaks import GraphBreak, RestartAnalysis
-from ..guards.source import Source, StepSource
+from ..guards.source import Source, StepSource, slot
 from ..guards.source import item as item_of
 from .base import DELETED, Interpreter, Missing, Show, TraceContext, Value, unsupported
 from .constant import const
@@ -268,3 +269,28 @@ def _wrap(context: TraceContext, obj: dict[Any, Any], cls: type, source: Source)
     if cls is not dict:
         context.container_kinds[source.key()] = dict
     return context.with_attrs(DictValue(source, cls, obj, obj), obj)
+
+
+class _Viewed:
+    """Reads the dict that a view shows."""
+
+    __name__ = "<dict>"
+
+    def __get__(self, view: Any, owner: type | None = None) -> Any:
+        return gc.get_referents(view)[0]
+
+
+_VIEWED = _Viewed()
+_KINDS = {type(getattr(of, kind)()): kind for of in ({}, collections.OrderedDict[Any, Any]())
+          for kind in ("keys", "values", "items")}
+
+
+@wraps(*_KINDS)
+def _wrap_view(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
+    """The Value of a view from outside, or None where it is none of the dict's own kind."""
+    shown = context.wrap(_VIEWED.__get__(obj), slot(source, _VIEWED))
+    if not isinstance(shown, DictValue):
+        return None
+    made = DictViewValue(shown, _KINDS[cls])
+    made.source = source
+    return made if made.cls is cls else None

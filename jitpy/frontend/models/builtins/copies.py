@@ -41,8 +41,8 @@ def copy_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(pickle.dumps)
 def pickle_dumps(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    """The pickle of plain data, such as the arguments by which a cache finds its results. Data with equal texts are left
-    to Python: a pickle shows whether these are one object."""
+    """The pickle of plain data, such as the arguments by which a cache finds its results. Data with equal texts are
+    left to Python: a pickle shows whether these are one object."""
     try:
         data = args[0].folded(interp) if args else None
     except NotConstant:

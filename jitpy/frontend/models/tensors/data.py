@@ -29,6 +29,8 @@ def store_data(interp: Interpreter, value: TensorValue, new: Value) -> None:
     """`value.data = new`."""
     if new.tensor is None or new.cls not in (torch.Tensor, torch.nn.Parameter):
         raise unsupported(value, ".data = ...")
+    if new is value:
+        return  # torch gives it what it has
     with interp.recording(".data = ..."):
         _check(interp, value, new.traced)
         _replace(interp, value, new.traced)
