@@ -281,8 +281,8 @@ class _Viewed:
 
 
 _VIEWED = _Viewed()
-_KINDS = {type(getattr(of, kind)()): kind for of in ({}, collections.OrderedDict[Any, Any]())
-          for kind in ("keys", "values", "items")}
+_KINDS: dict[type, str] = {type(getattr(of(), kind)()): kind for of in (dict, collections.OrderedDict)
+                           for kind in ("keys", "values", "items")}
 
 
 @wraps(*_KINDS)
