@@ -261,6 +261,10 @@ class Engine:
             return None
         return self._run_plain(dispatcher)
 
+    def is_loser(self, code: types.CodeType) -> bool:
+        """Whether a function that the hook hands over is not worth compiling: a review of one that calls it says so."""
+        return code in self._reviews.losers
+
     def _run_plain(self, dispatcher: Any) -> Any:
         """Let a function without entries run as plain Python; what it calls may be compiled."""
         if dispatcher.original is None:
@@ -365,7 +369,7 @@ class Engine:
         if needs_hook:
             frame_policy.install()
         with interrupts.held():  # all of an entry's registration, or none of it
-            worth = worth_of(graph, record is not None, interp.step, made)
+            worth = worth_of(graph, record is not None, interp, made)
             needs_hook = needs_hook and self._reviews.watches(self._dispatchers, dispatcher)
             entry = dispatcher.add_entry(guards, made, needs_hook, worth)
             times["total"] = time.perf_counter() - start

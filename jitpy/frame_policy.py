@@ -172,7 +172,7 @@ def _running_engine() -> Engine | None:
 
 
 def _on_miss(engine: Engine, dispatcher: Any, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> Any:
-    if not dispatcher.entries and (_is_of_subclass(dispatcher.code, params)
+    if not dispatcher.entries and (engine.is_loser(dispatcher.code) or _is_of_subclass(dispatcher.code, params)
                                    or not _concerns_tensors(dispatcher.code, params, globals, closure)):
         dispatcher.run_original_always = True
         return None

@@ -7,7 +7,8 @@ All of this is known for each variant; calls and walked paths are counted at its
 
 Once no variant has been added to a function for some calls, its balance is drawn. One that loses is left to Python for
 good; one whose costs are many times its savings is so after few calls. Functions that it calls may still be compiled by
-themselves, and are reviewed alike. While a function runs, the frame hook slows down all frames below it, which it
+themselves, and are reviewed alike. Their parts of its savings and its costs are known: those that would lose by
+themselves are not compiled. While a function runs, the frame hook slows down all frames below it, which it
 counts: where what was compiled of them saves less than that, it stays off. So the answers depend on what was compiled
 and called, never on a clock.
 """
@@ -21,8 +22,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import config
+from .frontend.bytecode.code import CodeTable
 from .frontend.bytecode.resume_codes import origin_code
 from .frontend.codegen.loop_bodies import owner_of
+from .frontend.interpreter.interpreter import SymbolicInterpreter
 from .ir import Graph, ScalarSpec, TensorSpec
 from .ir.graph import GETITEM
 
@@ -51,10 +54,13 @@ class Worth:
     saved: float
     cost: float
     breaks: bool
+    #: of the calls of each function inside: its code, the part of `saved` and of `cost`
+    inside: tuple[tuple[weakref.ref[types.CodeType], float, float], ...] = ()
 
 
-def worth_of(graph: Graph | None, breaks: bool, instructions: int, made: types.CodeType) -> Worth:
-    """Of a variant that was traced in so many instructions, and of its code."""
+def worth_of(graph: Graph | None, breaks: bool, interp: SymbolicInterpreter, made: types.CodeType) -> Worth:
+    """Of a variant that was traced by an interpreter, and of its code."""
+    instructions = interp.step
     generated = sum(1 for at in range(0, len(made.co_code), 2) if made.co_code[at])  # caches are zeros
     saved = float(_INSTRUCTION * instructions)
     if graph is not None:
@@ -65,7 +71,12 @@ def worth_of(graph: Graph | None, breaks: bool, instructions: int, made: types.C
         # a node of autograd's costs as much as the two passes of one operation
         differentiated = any(isinstance(node.spec, TensorSpec) and node.spec.requires_grad for node in graph.outputs)
         saved += _OPERATION * (2 * len(nodes) - 2 if differentiated else len(nodes)) + inner / _BYTES_PER_NANOSECOND
-    return Worth(saved, _CALL + _GENERATED * generated, breaks)
+    root, *others = interp.counted()
+    node = (saved - _INSTRUCTION * instructions) / max(root.nodes, 1)
+    cost = _CALL + _GENERATED * generated
+    inside = [(one.code, _INSTRUCTION * one.instructions + node * one.nodes,
+               _CALL * one.calls + cost * one.at_break / max(root.at_break, 1)) for one in others]
+    return Worth(saved, cost, breaks, tuple(inside))
 
 
 class _Mark(NamedTuple):
@@ -82,6 +93,8 @@ class Reviews:
 
     def __init__(self) -> None:
         self._added = 0
+        #: functions that would lose if they were compiled by themselves
+        self.losers: CodeTable[bool] = CodeTable()
         #: calls since the last variant of its function, when a dispatcher is reviewed next
         self._waited: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._left: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -113,8 +126,22 @@ class Reviews:
             return []
         for one in function:
             one.review_in = 0
+        self._look_inside(function)
         self._marks.clear()  # the counts of these go
         return function
+
+    def _look_inside(self, function: list[Any]) -> None:
+        """Find the functions whose breaks make another one lose that calls them: by themselves they would break too."""
+        losses: dict[int, tuple[types.CodeType, float]] = {}
+        for entry in [entry for one in function for entry in one.entries if isinstance(entry.payload, Worth)]:
+            walked = _PATH * entry.guard.walked / entry.payload.cost
+            for ref, saved, cost in entry.payload.inside:
+                if (code := ref()) is not None:
+                    loss = (cost - saved) * entry.hits + cost * walked
+                    losses[id(code)] = code, losses.get(id(code), (code, 0.0))[1] + loss
+        for code, loss in losses.values():
+            if loss > 0:
+                self.losers.set(code, True)
 
     def left(self, dispatcher: Any) -> None:
         """A function was left to Python: see later whether the frames below it are worth watching."""

@@ -137,6 +137,38 @@ def test_what_it_calls_may_stay_compiled(native: bool) -> None:
         assert "calls_heavy" not in _names() and "heavy" in _names()
 
 
+def logs_totals(piece: Piece, log: list[int]) -> None:
+    for number in range(20):
+        jitpy.graph_break()
+        log.append(total(piece) if number % 2 else -total(piece))
+
+
+def logs_below(log: list[int]) -> int:
+    logs_totals(Piece(6), log)
+    return len(log)
+
+
+def logs_far_below(x: torch.Tensor, log: list[int]) -> torch.Tensor:
+    x = x + logs_below(log)
+    jitpy.graph_break()
+    return heavy(x)
+
+
+@pytest.mark.skipif(jitpy.config.hook == "none", reason="without the frame hook nothing below is compiled")
+def test_functions_with_the_breaks_that_lose_are_not_compiled_by_themselves() -> None:
+    """Each would be compiled, would lose, and would leave those that it calls to the next round."""
+    jitted = jitpy.jit(logs_far_below)
+    jitted(torch.randn(4), [])
+    (engine,) = (engine for engine in all_engines() if engine.variants)
+    engine.made = []
+    for _ in range(CALLS):
+        x = torch.randn(4)
+        torch.testing.assert_close(jitted(x, []), logs_far_below(x, []))
+    made = {variant.name for variant in engine.made}
+    assert "logs_far_below" not in _names() and "heavy" in made
+    assert made.isdisjoint({"logs_below", "logs_totals"})
+
+
 def test_review_can_be_turned_off() -> None:
     with jitpy.config.patch(review_after=0):
         _agrees(computes_little)

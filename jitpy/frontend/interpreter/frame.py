@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,6 +38,23 @@ class TracedException(Signal):
         self.value = value
 
 
+class Share:
+    """The part of a trace that the calls of one function took, with all that they called."""
+
+    __slots__ = ("at_break", "calls", "code", "instructions", "nodes")
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = weakref.ref(code)
+        self.calls = self.instructions = self.nodes = 0
+        #: how many of the frames that the trace ended in are its own, or below
+        self.at_break = 0
+
+    def add(self, instructions: int, nodes: int) -> None:
+        self.calls += 1
+        self.instructions += instructions
+        self.nodes += nodes
+
+
 class Frame:
     """A frame being executed symbolically."""
 
@@ -48,7 +66,7 @@ class Frame:
     send_keeps_receiver = sys.version_info >= (3, 12)
 
     __slots__ = ("_module", "cells", "code", "entered", "finish", "func", "generator", "globals", "instructions", "ip",
-                 "kw_names", "locals", "lookup", "ran", "resumable", "stack", "view")
+                 "kw_names", "locals", "lookup", "nodes", "ran", "resumable", "stack", "view")
 
     def __init__(self, func: FunctionValue | None, code: types.CodeType, globals: DictValue) -> None:
         self.func = func
@@ -69,6 +87,7 @@ class Frame:
         self.resumable = True
         #: the step at which the call was made, for breaking there instead
         self.entered = 0
+        self.nodes = 0  # of the graph, then
         #: the attribute that the call looks up: the object, and its name
         self.lookup: tuple[Value, str] | None = None
         self._module: str | None = None

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from ...ir import Loc, SizeUnknown
 from ..breaks import GraphBreak, RestartAnalysis
 from ..bytecode.code import Ins
 from ..bytecode.handlers import DECLARED_BREAKS, HANDLERS
+from ..bytecode.resume_codes import origin_code
 from ..capture import tensor_flags
 from ..capture.front_calls import FrontCall
 from ..capture.known_numbers import pin
@@ -27,7 +27,7 @@ from ..models.builtins import iteration, plain_parts, sets, symbolic_text
 from ..values import ConstValue, ExceptionValue, GeneratorValue, TraceContext, Value
 from . import attributes, calls, constant_folding, hash_keys, keyed_items, operators, subscripts
 from .callees import is_looking, keep_callers
-from .frame import PUSHED, Frame, TracedException
+from .frame import PUSHED, Frame, Share, TracedException
 from .library_code import is_library, is_polyfill, stands_for_c
 
 #: The instructions that begin a function, and those that finish one that is being made: code that goes on in between
@@ -68,7 +68,7 @@ class SymbolicInterpreter:
         self.ordinary_depth = 0
         #: the `backward` of an autograd function that is being traced: see `autograd_functions`
         self.custom_backward: Any = None
-        self.inlined: dict[int, types.CodeType] = {}
+        self.shares: dict[int, Share] = {}
         #: weak references that the program makes, by the id of the Value referred to
         self.weak_references: dict[int, Value] = {}
         #: generators that were started
@@ -253,7 +253,7 @@ class SymbolicInterpreter:
                 frame.stack.append(exception)
                 frame.ip = handler.target
                 return
-            self.frames.pop()
+            self.pop_frame()
             if frame.lookup is not None and exception.tell_lookup(*frame.lookup):
                 exception.step = frame.entered  # plain Python, too, has to be the one that looks it up
                 if exception.source is not None:
@@ -271,13 +271,31 @@ class SymbolicInterpreter:
     def push_frame(self, frame: Frame) -> None:
         if len(self.frames) >= config.inline_depth:
             raise GraphBreak("depth", frame.code.co_name)
-        frame.entered = self.step
+        frame.entered, frame.nodes = self.step, len(self.builder.graph.nodes)
         self.frames.append(frame)
-        self.inlined.setdefault(id(frame.code), frame.code)
+
+    def pop_frame(self) -> Frame:
+        """Take the innermost frame off, and count what it took."""
+        frame = self.frames.pop()
+        self.share_of(frame).add(self.step - frame.entered, len(self.builder.graph.nodes) - frame.nodes)
+        return frame
+
+    def share_of(self, frame: Frame) -> Share:
+        code = origin_code(frame.code)
+        return self.shares.setdefault(id(code), Share(code))
+
+    def counted(self) -> list[Share]:
+        """The shares of all functions, once the trace has come to its end: that of the root is first."""
+        depth = len(self.frames)
+        for position, frame in enumerate(self.frames):
+            share = self.share_of(frame)
+            share.add(self.step - frame.entered, len(self.builder.graph.nodes) - frame.nodes)
+            share.at_break = max(share.at_break, depth - position)
+        return sorted(self.shares.values(), key=lambda share: -share.instructions)
 
     def leave(self, value: Value) -> None:
         """Return `value` from the innermost frame."""
-        frame = self.frames.pop()
+        frame = self.pop_frame()
         if frame.generator is not None:
             self._end_generator(frame.generator)
         if frame.finish is not None:

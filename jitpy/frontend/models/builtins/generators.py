@@ -35,7 +35,7 @@ def suspend(interp: Interpreter, frame: Frame) -> None:
     """Take the frame of a generator that yields off the frames."""
     generator = frame.generator
     assert generator is not None
-    interp.frames.pop()
+    interp.pop_frame()
     generator.running = False
     generator.handled = interp.handled if frame.is_handling() else None
     interp.handled = generator.outer
