@@ -1,13 +1,15 @@
-"""The facts that guards check, in Python: each kind's predicate, its expression, and what to say where it fails.
+"""The facts that guards check, in Python: `KINDS` has one expression for each.
 
-The functions in `HELPERS` are what the printed guard function calls. They mean exactly what
-`jitpy/native/runtime/guards.cpp` does: no user `__eq__`, `__hash__`, `__len__` or `__getattr__` runs here.
+The printed guard function is made of these expressions, and explanations evaluate them. The functions in `HELPERS` are
+what they call. They mean exactly what `jitpy/native/runtime/guards.cpp` does: no user `__eq__`, `__hash__`, `__len__`
+or `__getattr__` runs here.
 """
 
 from __future__ import annotations
 
 import builtins
 import collections
+import functools
 import keyword
 import re
 import reprlib
@@ -16,7 +18,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.utils._device
@@ -24,10 +26,6 @@ import torch.utils._device
 from .size_relations import TEXT_NAMES
 from .tensor_facts import asks_classes, is_usual
 
-#: kinds that are about one value
-NODE_KINDS = frozenset(
-    ("type", "id", "weak_id", "weak_type", "eq", "len", "keys", "haskey", "nokey", "tensor", "int", "function", "empty")
-)
 BUILTINS = vars(builtins)
 _INT64 = 1 << 63
 _MISSING = object()
@@ -35,7 +33,8 @@ _MISSING = object()
 
 class Check:
     """One fact. `order` is its place in the guard set; `nodes` the values of facts about several; `lowered` what
-    `GuardTree` made of symbols: an entry a size (int, ("bind", slot, low, high), ("same", slot), ("store", slot))."""
+    `GuardTree` made of a tensor's shape and stride: an entry a size (int, ("bind", slot, low, high), ("same", slot),
+    ("store", slot)); of an int's symbol: the entry, and its name."""
 
     __slots__ = ("kind", "arg", "order", "why", "nodes", "lowered")
 
@@ -45,7 +44,12 @@ class Check:
         self.order = order
         self.why = why
         self.nodes = nodes
-        self.lowered: Any = None
+        self.lowered: tuple[Any, ...] = ()
+
+    @property
+    def symbols(self) -> tuple[Any, ...]:
+        """The sizes that it is about."""
+        return self.arg.symbols if self.kind in ("relation", "numbers") else ()
 
 
 def class_markers(lookup: Any) -> tuple[Any, Any]:
@@ -179,16 +183,12 @@ def referent(reference: weakref.ref[Any]) -> Any:
     return found
 
 
-def class_finds(cls: Any, mro: tuple[Any, ...], *names: tuple[Any, ...]) -> bool:
-    """Whether the class's MRO is this one, and looking up each `(name, found)` along it finds that object, and each
-    `(name,)` nothing. `(name, owner, weak, True)`: it finds what that class's own dict holds.
+def class_finds(cls: Any, mro: tuple[Any, ...], names: dict[str, tuple[Any, ...]]) -> list[str]:
+    """Whether the class's MRO is this one, and looking the names up along it finds those objects. `()`: nothing.
+    `(owner, weak, True)`: what that class's own dict holds.
 
-    The classes and, in `(name, found, True)`, what is found may be given as weak references.
+    The classes and, in `(found, True)`, what is found may be given as weak references.
     """
-    return not _class_failures(cls, names, mro)
-
-
-def _class_failures(cls: Any, names: tuple[Any, ...], mro: tuple[Any, ...]) -> list[str]:
     failing = []
     if type(cls) is weakref.ref:
         cls = cls()
@@ -198,7 +198,7 @@ def _class_failures(cls: Any, names: tuple[Any, ...], mro: tuple[Any, ...]) -> l
     if len(bases) != len(cls.__mro__) or any(a is not b for a, b in zip(bases, cls.__mro__, strict=True)):
         return [f"{cls.__qualname__} has other bases"]
     spaces = [_own_dict(base) for base in cls.__mro__]
-    for name, *rest in names:
+    for name, rest in names.items():
         found = next((space[name] for space in spaces if name in space), _MISSING)
         expected = _expected_in_class(name, *rest)
         if found is not expected or len(rest) == 3 and found is _MISSING:
@@ -216,15 +216,18 @@ def _expected_in_class(name: str, thing: Any = _MISSING, weak: bool = False, hel
     return _own_dict(thing).get(name, _MISSING) if held and thing is not None else thing
 
 
-def distinct(*values: Any) -> bool:
-    return len({id(value) for value in values}) == len(values)
+def distinct(*values: Any) -> list[str]:
+    first: dict[int, int] = {}
+    return [f"{{{first[id(value)]}}} is {{{i}}}" for i, value in enumerate(values)
+            if first.setdefault(id(value), i) != i]
 
 
-def storages_apart(value: Any, *others: Any) -> bool:
-    """Whether a tensor's storage shares no byte with the others'."""
-    if not all(issubclass(type(t), torch._C.TensorBase) for t in (value, *others)):
-        return False
-    return not any(storages_overlap(value, other) for other in others)
+def storages_apart(*values: Any) -> list[str]:
+    """Whether the first tensor's storage shares no byte with the others'."""
+    if not all(issubclass(type(t), torch._C.TensorBase) for t in values):
+        return ["these are no longer tensors"]
+    return [f"{{0}} shares memory with {{{i}}}" for i, other in enumerate(values)
+            if i and storages_overlap(values[0], other)]
 
 
 def storages_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -242,7 +245,8 @@ def storages_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def torch_state(devices: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The modes that a state guard compares, as its fields; autocast for the device types named."""
+    """The modes that a state guard compares, as its fields, in the order in which the native program has them; autocast
+    for the device types named."""
     default_device = torch.utils._device.CURRENT_DEVICE
     return {
         "grad_enabled": torch.is_grad_enabled(),
@@ -258,11 +262,7 @@ def torch_state(devices: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
-def state_is(state: Any) -> bool:
-    return not _state_failures(state)
-
-
-def _state_failures(state: Any) -> list[str]:
+def state_is(state: Any) -> list[str]:
     found = torch_state(tuple(device for device, _, _ in state.autocast))
     expected = {name: getattr(state, name) for name in found} | {"autocast": tuple(state.autocast)}
     failures = [f"{name} is {now}, expected {expected[name]}" for name, now in found.items() if now != expected[name]]
@@ -283,12 +283,14 @@ def attention_bits(guards: Iterable[tuple[tuple[str, bool], ...]]) -> tuple[int,
             sum(allowed << ATTENTION_KERNELS.index(name) for name, allowed in expected.items()))
 
 
-def attention_is(expected: tuple[tuple[str, bool], ...]) -> bool:
-    return all(_ALLOWED[name]() is allowed for name, allowed in expected)
+def attention_is(expected: tuple[tuple[str, bool], ...]) -> list[str]:
+    return [f"{name} is {'not ' * allowed}allowed" for name, allowed in expected if _ALLOWED[name]() is not allowed]
 
 
-def int_is(value: Any, entry: tuple[Any, ...], symbols: list[Any]) -> bool:
-    return type(value) is int and -_INT64 <= value < _INT64 and _dim_is(value, entry, symbols)
+def int_is(value: Any, symbols: list[Any], entry: tuple[Any, ...], symbol: str) -> list[str]:
+    if type(value) is int and -_INT64 <= value < _INT64 and _dim_is(value, entry, symbols):
+        return []
+    return [f"is {short(value)}, expected {_expected_dim(entry, symbol, symbols)}"]
 
 
 def _dim_is(found: int, entry: Any, symbols: list[Any]) -> bool:
@@ -300,12 +302,8 @@ def _dim_is(found: int, entry: Any, symbols: list[Any]) -> bool:
     return entry[0] == "store" or entry[2] <= found <= entry[3]
 
 
-def tensor_is(value: Any, symbols: list[Any], guard: Any, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> bool:
+def tensor_is(value: Any, symbols: list[Any], guard: Any, shape: tuple[Any, ...], stride: tuple[Any, ...]) -> list[str]:
     """Whether a tensor guard holds; `shape` and `stride` are its lowered entries, `symbols` is filled."""
-    return not _tensor_failures(value, symbols, guard, shape, stride)
-
-
-def _tensor_failures(value: Any, symbols: list[Any], guard: Any, shape: Any, stride: Any) -> list[str]:
     if type(value) is not guard.cls:
         return [f"type is {type(value).__qualname__}, expected {guard.cls.__qualname__}"]
     try:
@@ -343,12 +341,62 @@ def _expected_dim(entry: Any, name: Any, symbols: list[Any]) -> str:
     return f"{name} >= {low}" if high >= _INT64 - 1 else f"{low} <= {name} <= {high}"
 
 
+def _named(*functions: Callable[..., Any]) -> dict[str, Any]:
+    return {function.__name__: function for function in functions}
+
+
+#: checks that list what does not hold; several values stand there by their numbers
+_LISTS = _named(class_finds, distinct, storages_apart, state_is, attention_is, int_is, tensor_is)
+_ASKED = {**_named(instance_dict, item, index, slot, cell, constants_equal, length, keys, has_key, lacks_key,
+                   is_function, is_empty, alive, referent), **TEXT_NAMES}
+#: the names that the printed function uses
 HELPERS: dict[str, Any] = {
-    **{f.__name__: f for f in (
-        instance_dict, item, index, slot, cell, constants_equal, length, keys, has_key, lacks_key, is_function,
-        is_empty, alive, referent, class_finds, distinct, storages_apart, state_is, attention_is, int_is, tensor_is,
-    )},
-    **TEXT_NAMES,
+    **_ASKED, **{name: lambda *args, found=found: not found(*args) for name, found in _LISTS.items()}}
+
+
+class Kind(NamedTuple):
+    """How facts of one kind are checked."""
+
+    #: an expression over the values `{0}`, `{1}`, ... (`{all}`: all, and sizes), the argument `{arg}` or its `{parts}`,
+    #: sizes and strides `{lowered}`, and the symbols `S`
+    text: str
+    #: whether an equal constant may stand for the argument
+    literal: bool = True
+    #: the check is one of `_LISTS`: how its sentence begins
+    says: str | None = None
+    #: what is said of a value that does not pass
+    found: Callable[[Any], object] | None = None
+
+
+def _type_name(value: Any) -> str:
+    return type(value).__qualname__
+
+
+KINDS = {
+    # of one value
+    "type": Kind("type({0}) is {arg}", False, found=_type_name),
+    "id": Kind("{0} is {arg}", False),
+    "weak_id": Kind("alive({arg}, {0})", False),
+    "weak_type": Kind("alive({arg}, type({0}))", False, found=_type_name),
+    "eq": Kind("constants_equal({0}, {arg})"),
+    "len": Kind("length({0}) == {arg}", found=lambda value: f"length {length(value)}"),
+    "keys": Kind("keys({0}, {arg})"),
+    "haskey": Kind("has_key({0}, {arg})"),
+    "nokey": Kind("lacks_key({0}, {arg})"),
+    "function": Kind("is_function({0}, {parts})", False),
+    "empty": Kind("is_empty({0})"),
+    "int": Kind("int_is({0}, S, {lowered})", says="{0} "),
+    "tensor": Kind("tensor_is({0}, S, {arg}, {lowered})", says="{0}: "),
+    # of none, or of several
+    "state": Kind("state_is({arg})", says="torch modes: "),
+    "attention": Kind("attention_is({arg})", says="kernels of attention: "),
+    "class": Kind("class_finds({parts})", False, says=""),
+    "same": Kind("({0} is {1})"),
+    "distinct": Kind("distinct({all})", says="values that were distinct are the same object: "),
+    "overlap": Kind("storages_apart({all})", says=""),
+    "python": Kind("{arg}({0})"),
+    "relation": Kind("{arg}({all})"),
+    "numbers": Kind("{arg}({all})"),
 }
 
 
@@ -377,58 +425,28 @@ def name_hint(value: Any) -> str:
     return text if text.isidentifier() and not keyword.iskeyword(text) else "an_object"
 
 
-def expression(check: Check, value: str, name_of: Callable[..., str]) -> str:
-    """The check as a Python expression over `value` (the text of a variable or path).
+def expression(check: Check, values: Iterable[str], name_of: Callable[..., str]) -> str:
+    """The check as a Python expression over values (the texts of variables or paths).
 
-    `name_of(object, hint, literal)` names an object; with `literal` false by identity.
+    `name_of(object, literal)` names an object; with `literal` false by identity.
     """
-    kind, arg = check.kind, check.arg
-    if kind in ("type", "id"):
-        return f"{f'type({value})' if kind == 'type' else value} is {name_of(arg, literal=False)}"
-    if kind == "eq":
-        if arg is None or arg is True or arg is False:
-            return f"{value} is {arg!r}"
-        return f"constants_equal({value}, {name_of(arg)})"
-    if kind == "len":
-        return f"length({value}) == {arg}"
-    if kind in ("keys", "haskey", "nokey"):
-        name = {"keys": "keys", "haskey": "has_key", "nokey": "lacks_key"}[kind]
-        return f"{name}({value}, {name_of(arg)})"
-    if kind in ("weak_id", "weak_type"):
-        return f"alive({name_of(arg, 'reference')}, {value if kind == 'weak_id' else f'type({value})'})"
-    if kind == "function":
-        return f"is_function({value}, {', '.join(name_of(part, literal=False) for part in arg)})"
-    if kind == "empty":
-        return f"is_empty({value})"
-    if kind == "int":
-        return f"int_is({value}, {check.lowered!r}, S)"
-    if kind == "tensor":
-        shape, stride = check.lowered
-        return f"tensor_is({value}, S, {name_of(arg, 'tensor')}, {shape!r}, {stride!r})"
-    if kind == "state":
-        return f"state_is({name_of(arg, 'state')})"
-    if kind == "attention":
-        return f"attention_is({arg!r})"
-    if kind == "class":
-        cls, names, mro = arg
-        texts = ([repr(name), *(name_of(f, literal=False) for f in found[:1]), *map(str, found[1:])]
-                 for name, *found in names)
-        pairs = [f"({', '.join(text)},)" for text in texts]
-        bases = "".join(f"{name_of(base, literal=False)}, " for base in mro)
-        return f"class_finds({', '.join([name_of(cls, literal=False), f'({bases})', *pairs])})"
-    if kind == "same":
-        return f"({check.nodes[0].name} is {check.nodes[1].name})"
-    if kind in ("distinct", "overlap"):
-        name = "distinct" if kind == "distinct" else "storages_apart"
-        return f"{name}({', '.join(node.name for node in check.nodes)})"
-    if kind == "python":
-        return f"{name_of(arg, 'predicate')}({check.nodes[0].name})"
-    if kind == "numbers":
-        names = [*(node.name for node in check.nodes), *map(str, arg.symbols)]
-        return f"{name_of(arg.function, 'numbers')}({', '.join(names)})"
-    if arg.covered:
-        return f"({arg.text})"
-    return f"{name_of(arg, 'relation')}({', '.join(map(str, arg.symbols))})"
+    if check.kind == "relation" and check.arg.covered:
+        return f"({check.arg.text})"
+    kind, names = KINDS[check.kind], [*values, *map(str, check.symbols)]
+    fields: dict[str, Iterable[str]] = {"all": names, "lowered": map(repr, check.lowered)}
+    if check.kind == "function":
+        fields["parts"] = (name_of(part, False) for part in check.arg)
+    elif check.kind == "class":
+        cls, mro, members = check.arg
+        found = (f"{name!r}: {_tuple_text(name_of, what)}" for name, what in members.items())
+        fields["parts"] = name_of(cls, False), _tuple_text(name_of, mro), f"{{{', '.join(found)}}}"
+    else:
+        fields["arg"] = (name_of(check.arg, kind.literal),)
+    return kind.text.format(*names, **{field: ", ".join(texts) for field, texts in fields.items()})
+
+
+def _tuple_text(name_of: Callable[..., str], parts: tuple[Any, ...]) -> str:
+    return f"({''.join(f'{name_of(part, False)}, ' for part in parts)})" if parts else "()"
 
 
 def tensor_facts(guard: Any) -> str:
@@ -460,7 +478,16 @@ def describe_error(error: BaseException) -> str:
 # ---- what to say where a check fails ----------------------------------------
 
 
-def _plain_name(value: Any, hint: str = "", literal: bool = True) -> str:
+@functools.cache
+def _predicate(text: str, lists: bool) -> Callable[..., Any]:
+    """The check `(argument, lowered, symbols, *values)` of an expression."""
+    namespace = {**_ASKED, **_LISTS} if lists else dict(HELPERS)
+    places = (f"values[{i}]" for i in range(2))
+    check = text.format(*places, all="*values", arg="arg", parts="*arg", lowered="*lowered")
+    return eval(f"lambda arg, lowered, S, *values: {check}", namespace)  # type: ignore[no-any-return]
+
+
+def _plain_name(value: Any, literal: bool = True) -> str:
     if type(value) is weakref.ref:
         value = value()
         if value is None:
@@ -468,90 +495,42 @@ def _plain_name(value: Any, hint: str = "", literal: bool = True) -> str:
     return value.__name__ if type(value) is type else short(value)
 
 
-def failure(check: Check, value: Any, path: object, symbols: list[Any]) -> str | None:
-    """Why the check on one value (or on none) does not hold; None where it does. Binds symbols. `path` is printed only
-    where it does not."""
-    kind, arg = check.kind, check.arg
-    if kind == "tensor":
-        found = _tensor_failures(value, symbols, arg, *check.lowered)
-        return f"{path}: {'; '.join(found)}" if found else None
-    if kind == "state":
-        found = _state_failures(arg)
-        return f"torch modes: {'; '.join(found)}" if found else None
-    if kind == "attention":
-        found = [f"{name} is {'not ' * allowed}allowed" for name, allowed in arg if _ALLOWED[name]() is not allowed]
-        return f"kernels of attention: {', '.join(found)}" if found else None
-    if kind == "class":
-        return "; ".join(_class_failures(*arg)) or None
-    if kind == "int":
-        before = symbols[check.lowered[1]]
-        if int_is(value, check.lowered, symbols):
-            return None
-        entry = check.lowered
-        expected = f"{arg} = {before}" if entry[0] == "same" else f"an int in [{entry[2]}, {entry[3]}]"
-        return f"{path} is {short(value)}, expected {expected}"
-    holds = {
-        "type": lambda: type(value) is arg,
-        "id": lambda: value is arg,
-        "weak_id": lambda: alive(arg, value),
-        "weak_type": lambda: alive(arg, type(value)),
-        "eq": lambda: constants_equal(value, arg),
-        "len": lambda: length(value) == arg,
-        "keys": lambda: keys(value, arg),
-        "haskey": lambda: has_key(value, arg),
-        "nokey": lambda: lacks_key(value, arg),
-        "function": lambda: is_function(value, *arg),
-        "empty": lambda: is_empty(value),
-    }[kind]
-    try:
-        if holds():  # type: ignore[no-untyped-call]
-            return None
-    except Exception as error:
-        return f"{expression(check, str(path), _plain_name)} raised {describe_error(error)}"
-    describe = {"len": lambda: f"length {length(value)}"}
-    describe["type"] = describe["weak_type"] = lambda: type(value).__qualname__
-    return f"{expression(check, str(path), _plain_name)}, but found {describe.get(kind, lambda: short(value))()}"
-
-
-def final_failure(
-    check: Check, places: list[tuple[object, Any]], slots: dict[Any, int], symbols: list[Any]
-) -> str | None:
-    """Why a check on several values or on sizes does not hold; None where it does, or where a size was never read."""
-    kind, arg = check.kind, check.arg
-    if kind in ("relation", "numbers"):
-        places = [*places, *((str(symbol), symbols[slots[symbol]]) for symbol in arg.symbols)]
+def failure(check: Check, places: list[tuple[object, Any]], slots: dict[Any, int], symbols: list[Any]) -> str | None:
+    """Why the check on values does not hold; None where it does, or where a size was never read. Binds symbols.
+    `places`: the path of each value, printed only where the check does not hold, and the value."""
+    kind = KINDS[check.kind]
+    sizes = [(symbol, symbols[slots[symbol]]) for symbol in check.symbols]
+    if any(size is None for _, size in sizes):
+        return None
+    places = [*places, *sizes]
     values = [value for _, value in places]
-    if kind in ("relation", "numbers"):
-        if None in values[len(check.nodes):]:
-            return None
-        try:
-            if (arg if kind == "relation" else arg.function)(*values):
-                return None
-        except Exception as error:
-            return f"{arg.text} raised {describe_error(error)}"
-        return f"{arg.text}, but {', '.join(f'{name} = {short(value)}' for name, value in places)}"
-    paths = [path for path, _ in places]
-    if kind == "same":
-        return None if values[0] is values[1] else f"{paths[0]} is {paths[1]}, but they are two objects"
-    if kind == "distinct":
-        if distinct(*values):
-            return None
-        first: dict[int, object] = {}
-        pairs = [f"{first[id(v)]} is {path}" for path, v in places if first.setdefault(id(v), path) is not path]
-        return f"values that were distinct are the same object: {'; '.join(pairs)}"
-    if kind == "overlap":
-        if not all(issubclass(type(t), torch._C.TensorBase) for t in values):
-            return f"{paths[0]}: not all of {', '.join(map(str, paths))} are tensors"
-        shared = [str(path) for path, other in places[1:] if storages_overlap(values[0], other)]
-        return f"{paths[0]} shares memory with {', '.join(shared)}" if shared else None
-    fact = f"{paths[0]} {_in_words(arg)}"
     try:
-        if arg(values[0]):
+        answer = _predicate(kind.text, kind.says is not None)(check.arg, check.lowered, symbols, *values)
+        if not answer if kind.says is not None else answer:
             return None
-        return f"{fact}, but found {short(arg.ask(values[0]))}" if hasattr(arg, "ask") else \
-            f"{fact}, which is no longer so"
+        paths = [str(path) for path, _ in places]
+        if kind.says is not None:
+            return kind.says.format(*paths) + "; ".join(
+                text.format(*paths) if check.nodes else text for text in answer)
+        if check.kind in ("relation", "numbers"):
+            found = ", ".join(f"{path} = {short(value)}" for path, value in zip(paths, values, strict=True))
+        elif check.kind == "python" and not hasattr(check.arg, "ask"):
+            return f"{_fact(check, places)}, which is no longer so"
+        elif check.kind == "python":
+            found = short(check.arg.ask(values[0]))
+        else:
+            found = ", ".join(str((kind.found or short)(value)) for value in values)
+        return f"{_fact(check, places)}, but found {found}"
     except Exception as error:
-        return f"{fact}: asking raised {describe_error(error)}"
+        return f"{_fact(check, places)} raised {describe_error(error)}"
+
+
+def _fact(check: Check, places: list[tuple[object, Any]]) -> str:
+    if check.kind in ("relation", "numbers"):
+        return str(check.arg.text)
+    if check.kind == "python":
+        return f"{places[0][0]} {_in_words(check.arg)}"
+    return expression(check, [str(path) for path, _ in places], _plain_name)
 
 
 def _in_words(predicate: Any) -> str:

@@ -13,7 +13,6 @@ A guard whose value cannot be read (a missing attribute, a getter that raises an
 from __future__ import annotations
 
 import keyword
-import types
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,12 +21,21 @@ from ..ir.algebra import sympy
 from . import guard_checks as checks
 from .lifetimes import is_weakly_held, name_of
 from .native_build import load_native, load_or_none
-from .number_facts import NumberCheck
+from .number_facts import number_check
 from .size_relations import Relation
 from .tensor_facts import plain_getters
 
-ROOTS = ("local", "closure", "closure_cell", "globals", "const", "weak_const")
-STEPS = ("attr", "dict", "item", "index", "index_by", "type", "slot", "cell")
+#: how a step reads its value: an expression over the base's, its argument, and L, G and C of the printed function
+STEPS = {
+    "local": "L[{arg}]", "closure": "cell(C[{arg}])", "closure_cell": "C[{arg}]", "globals": "G",
+    "const": "{arg}", "weak_const": "referent({arg})",
+    "attr": "getattr({base}, {arg})", "dict": "instance_dict({base})", "item": "item({base}, {arg})",
+    "index": "index({base}, {arg})", "index_by": "index({base}, {arg})", "type": "type({base})",
+    "slot": "slot({base}, {arg})", "cell": "cell({base})",
+}
+_READERS: dict[str, Callable[..., Any]] = {
+    step: eval(f"lambda L, G, C, base, arg: {text.format(base='base', arg='arg')}", dict(checks.HELPERS))
+    for step, text in STEPS.items()}
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -97,9 +105,9 @@ class GuardTree:
         if kind in ("state", "attention"):
             self.prelude.append(checks.Check(kind, arg, order, why))
         elif kind == "class":
-            names = tuple((name, *self._class_member(arg, value)) for name, value in arg.names.items())
+            names = {name: self._class_member(arg, value) for name, value in arg.names.items()}
             mro = tuple(self._weak(cls)[0] for cls in arg.mro)
-            self.prelude.append(checks.Check("class", (self._weak(arg.cls)[0], names, mro), order, why))
+            self.prelude.append(checks.Check("class", (self._weak(arg.cls)[0], mro, names), order, why))
         elif kind in ("same", "distinct"):
             self.finals.append(checks.Check(kind, None, order, why, (self._keep(guard.source), self._keep(arg))))
         elif kind == "overlap":
@@ -108,10 +116,11 @@ class GuardTree:
         elif kind == "python":
             self.finals.append(checks.Check(kind, arg, order, why, (self._keep(guard.source),)))
         elif kind == "numbers":
-            made = NumberCheck(arg)
-            self.finals.append(checks.Check(kind, made, order, why, tuple(map(self._keep, arg.sources))))
-        elif kind in checks.NODE_KINDS:
+            self.finals.append(checks.Check(kind, number_check(arg), order, why, tuple(map(self._keep, arg.sources))))
+        elif kind in checks.KINDS:
             node = self._cell_node(guard.source) if kind == "empty" else self.node(guard.source)
+            if kind == "eq" and (arg is None or arg is True or arg is False):
+                kind = "id"
             if kind in ("id", "type"):
                 arg, *weak = self._weak(arg)
                 kind = f"weak_{kind}" if weak else kind
@@ -141,7 +150,7 @@ class GuardTree:
         if found is not None:
             return found[1]
         kind, arg = source.step
-        if kind not in (ROOTS if source.base is None else STEPS):
+        if kind not in STEPS or ("{base}" in STEPS[kind]) is (source.base is None):
             raise ValueError(f"{source}: unknown access step {kind!r}")
         if kind == "const":
             arg, *weak = self._weak(arg)
@@ -217,8 +226,8 @@ class GuardTree:
                     stride = tuple(self._dim(d, ranges, sizes, check) for d in guard.stride)
                     check.lowered = (shape, stride)
                 elif check.kind == "int":
-                    check.lowered = self._dim(check.arg, {}, sizes, check)
-                    if check.lowered[0] == "store":
+                    check.lowered = self._dim(check.arg, {}, sizes, check), str(check.arg)
+                    if check.lowered[0][0] == "store":
                         raise ValueError(f"{node.path}: an int guard takes a symbol, not {check.arg}")
 
     def _dim(self, dim: Any, ranges: dict[Any, Any], sizes: Any, check: checks.Check) -> Any:
@@ -250,9 +259,7 @@ class GuardTree:
     def check_symbols(self) -> None:
         """Every symbol of a relation must be read from somewhere; ValueError else."""
         for check in self.finals:
-            if check.kind not in ("relation", "numbers"):
-                continue
-            unbound = [str(symbol) for symbol in check.arg.symbols if symbol not in self.slots]
+            unbound = [str(symbol) for symbol in check.symbols if symbol not in self.slots]
             if unbound:
                 raise ValueError(f"the relation {check.arg.text} mentions {', '.join(unbound)}, which no guard binds")
 
@@ -262,9 +269,11 @@ class GuardTree:
         """The arguments of `_jitpy_runtime.Guard`; guards.cpp says what they mean."""
         nodes = tuple((n.step, self._native_arg(n), n.depth, n.end, n.keep, tuple(map(_native_check, n.checks)))
                       for n in self.nodes)
-        states = tuple(_native_state(c.arg) for c in self.prelude if c.kind == "state")
+        states = tuple(tuple(getattr(c.arg, name) for name in checks.torch_state())
+                       for c in self.prelude if c.kind == "state")
         attention = checks.attention_bits(c.arg for c in self.prelude if c.kind == "attention")
-        classes = tuple(c.arg for c in self.prelude if c.kind == "class")
+        classes = tuple((cls, tuple((name, *found) for name, found in names.items()), mro)
+                        for cls, mro, names in (c.arg for c in self.prelude if c.kind == "class"))
         return nodes, tuple(self._native_final(c) for c in self.finals), states, attention, classes, len(self.slots)
 
     def _native_arg(self, node: Node) -> Any:
@@ -273,30 +282,22 @@ class GuardTree:
         return node.base.keep, node.arg.program(self.slots) or ()  # no item is found where it has no program
 
     def _native_final(self, check: checks.Check) -> tuple[Any, ...]:
-        if check.kind == "relation":
-            slots = tuple(self.slots[symbol] for symbol in check.arg.symbols)
-            return ("relation", (), slots, check.arg, check.arg.program(self.slots) or ())
-        keeps = tuple(node.keep for node in check.nodes)
-        if check.kind == "numbers":
-            return ("python", keeps, tuple(self.slots[symbol] for symbol in check.arg.symbols), check.arg.function, ())
-        return (check.kind, keeps, (), check.arg, ())
+        program = check.arg.program(self.slots) or () if check.kind == "relation" else ()
+        kind = "python" if check.kind == "numbers" else check.kind
+        slots = tuple(self.slots[symbol] for symbol in check.symbols)
+        return kind, tuple(node.keep for node in check.nodes), slots, check.arg, program
 
 
 def _native_check(check: checks.Check) -> tuple[str, Any]:
     kind, arg = check.kind, check.arg
     if kind == "int":
-        _, slot, low, high = check.lowered if check.lowered[0] == "bind" else (*check.lowered, 0, 0)
-        return kind, (slot, check.lowered[0] == "bind", low, high)
+        entry, _ = check.lowered
+        _, slot, low, high = entry if entry[0] == "bind" else (*entry, 0, 0)
+        return kind, (slot, entry[0] == "bind", low, high)
     if kind == "tensor":
         facts = (arg.dtype, arg.device, arg.requires_grad, arg.dispatch_keys, arg.is_inference)
         return kind, (arg.cls, (*facts, *check.lowered))
     return kind, arg
-
-
-def _native_state(state: Any) -> tuple[Any, ...]:
-    return (state.grad_enabled, state.inference_mode, state.default_dtype, tuple(state.autocast), state.deterministic,
-            state.default_device, state.function_modes, state.dispatch_modes, state.forward_ad,
-            state.asks_classes)
 
 
 class GuardFunction:
@@ -389,14 +390,14 @@ class _Names:
         self._taken = taken
         self._by_id: dict[int, str] = {}
 
-    def of(self, value: Any, hint: str = "", literal: bool = True) -> str:
+    def of(self, value: Any, literal: bool = True) -> str:
         """A literal where repr gives one and identity does not matter, else a name that stands for the object."""
         if value is None or value is True or value is False or literal and checks.is_literal(value):
             return repr(value)
         known = self._by_id.get(id(value))
         if known is not None:
             return known
-        name = hint or checks.name_hint(value)
+        name = checks.name_hint(value)
         stem, count = name, 0
         while name in self._taken or checks.BUILTINS.get(name, value) is not value:
             count += 1
@@ -416,7 +417,7 @@ def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
         lines.append((f"if not {expression}: return False", why))
 
     for check in tree.prelude:
-        require(checks.expression(check, "", names.of), check.why)
+        require(checks.expression(check, (), names.of), check.why)
     if any(check.kind in ("tensor", "int") for node in tree.nodes for check in node.checks):
         lines.append((f"S = [None] * {len(tree.slots)}", ", ".join(["sizes", *map(str, tree.slots)])))
     for node in tree.nodes:
@@ -427,11 +428,11 @@ def write_function(tree: GuardTree) -> tuple[str, dict[str, Any]]:
         for check in node.checks:
             comments = [checks.tensor_facts(check.arg)] if check.kind == "tensor" else []
             comments += [check.why] if check.why else []
-            require(checks.expression(check, node.name, names.of), "; ".join(comments))
-    if any(check.kind in ("relation", "numbers") for check in tree.finals) and tree.slots:
+            require(checks.expression(check, [node.name], names.of), "; ".join(comments))
+    if any(check.symbols for check in tree.finals):
         lines.append((", ".join(map(str, tree.slots)) + (", = S" if len(tree.slots) == 1 else " = S"), ""))
     for check in tree.finals:
-        require(checks.expression(check, "", names.of), check.why)
+        require(checks.expression(check, [node.name for node in check.nodes], names.of), check.why)
     body = "\n".join(f"        {text}" + (f"  # {_one_line(why)}" if why else "") for text, why in lines)
     text = f"def guard(L, G, C):\n    try:\n{body}\n        return True\n    except Exception:\n        return False\n"
     return text, names.objects
@@ -443,21 +444,8 @@ def _one_line(text: str) -> str:
 
 def _read_text(node: Node, names: _Names) -> str:
     base = "" if node.base is None else node.base.name
-    kind, arg = node.step, node.arg
-    if kind == "const":
-        return names.of(arg, literal=False)
-    if kind == "weak_const":
-        return f"referent({names.of(arg, literal=False)})"
-    if kind == "attr":
-        return f"getattr({base}, {arg!r})"
-    templates = {
-        "local": "L[{arg}]", "closure": "cell(C[{arg}])", "closure_cell": "C[{arg}]", "globals": "G",
-        "dict": "instance_dict({base})", "index": "index({base}, {arg})", "type": "type({base})",
-        "cell": "cell({base})", "index_by": "index({base}, {arg})",
-    }
-    if kind in templates:  # the key of an item is the program's: its text may be made by the program's code
-        return templates[kind].format(base=base, arg=arg if isinstance(arg, (int, Relation)) else "")
-    return f"{kind}({base}, {names.of(arg, literal=kind == 'item')})"
+    arg = str(node.arg) if node.step == "index_by" else names.of(node.arg, node.step not in ("const", "slot"))
+    return STEPS[node.step].format(base=base, arg=arg)
 
 
 # ---- explaining a miss ----------------------------------------
@@ -468,13 +456,13 @@ def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[s
     failing: list[tuple[int, str]] = []
     symbols: list[int | None] = [None] * len(tree.slots)
 
-    def say(check: checks.Check, text: str) -> None:
-        failing.append((check.order, text + (f"  # {_one_line(check.why)}" if check.why else "")))
+    def look(check: checks.Check, *places: tuple[object, Any]) -> None:
+        found = checks.failure(check, list(places), tree.slots, symbols)
+        if found is not None:
+            failing.append((check.order, found + (f"  # {_one_line(check.why)}" if check.why else "")))
 
     for check in tree.prelude:
-        found = checks.failure(check, None, "", symbols)
-        if found is not None:
-            say(check, found)
+        look(check)
     first_order: dict[Node, int] = {}
     for node in reversed(tree.nodes):  # where a path cannot be read, the first guard below it is the one that failed
         orders = [check.order for check in node.checks] + [first_order[child] for child in node.children.values()]
@@ -487,46 +475,14 @@ def _explain(tree: GuardTree, params: Any, globals: Any, closure: Any) -> list[s
             arg = node.arg
             if node.step == "index_by":
                 arg = arg.value(*[symbols[tree.slots[symbol]] for symbol in arg.symbols])
-            values[node] = _read(node.step, arg, values.get(node.base), params, globals, closure)  # type: ignore[arg-type]
+            base = None if node.base is None else values[node.base]
+            values[node] = _READERS[node.step](params, globals, closure, base, arg)
         except Exception as error:
             failing.append((first_order[node], f"{node.path} cannot be read: {checks.describe_error(error)}"))
             continue
         for check in node.checks:
-            found = checks.failure(check, values[node], node.source, symbols)
-            if found is not None:
-                say(check, found)
+            look(check, (node.source, values[node]))
     for check in tree.finals:
-        if any(node not in values for node in check.nodes):
-            continue
-        found = checks.final_failure(check, [(node.source, values[node]) for node in check.nodes], tree.slots, symbols)
-        if found is not None:
-            say(check, found)
+        if all(node in values for node in check.nodes):
+            look(check, *((node.source, values[node]) for node in check.nodes))
     return [text for _, text in sorted(failing, key=lambda pair: pair[0])]
-
-
-def _read(kind: str, arg: Any, base: Any, params: Any, globals: Any, closure: Any) -> Any:
-    if kind == "local":
-        return params[arg]
-    if kind in ("closure", "closure_cell"):
-        if not isinstance(closure, tuple):
-            raise LookupError("there is no closure")
-        return closure[arg] if kind == "closure_cell" else checks.cell(closure[arg])
-    if kind == "globals":
-        return globals
-    if kind == "const":
-        return arg
-    if kind == "weak_const":
-        return checks.referent(arg)
-    return READERS[kind](base, arg)
-
-
-READERS: types.MappingProxyType[str, Callable[[Any, Any], Any]] = types.MappingProxyType({
-    "attr": lambda base, name: getattr(base, name),
-    "dict": lambda base, _: checks.instance_dict(base),
-    "item": checks.item,
-    "index": checks.index,
-    "index_by": checks.index,
-    "type": lambda base, _: type(base),
-    "slot": checks.slot,
-    "cell": lambda base, _: checks.cell(base),
-})
