@@ -456,7 +456,7 @@ class Engine:
         watched = cause is not None and cause.reason.id == "autograd_nodes" and \
             not is_library(interp.frame.code.co_filename)
         finisher = FrameCodegen(interp, code, lambda graph: self._lower(graph, times, watched), self.resume,
-                                self._loops)
+                                self._loops, self.options.fullgraph)
 
         def write(emitter: Any) -> None:
             if cause is None:

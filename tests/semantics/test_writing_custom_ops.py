@@ -529,3 +529,73 @@ def test_values_between_writes_are_read_before_the_next_write(writes: int) -> No
     expected = y.clone()
     torch.testing.assert_close(jitpy.jit(fn, fullgraph=True)(x, y), fn(x, expected))
     torch.testing.assert_close(y, expected)
+
+
+@torch.library.custom_op("jitpywrites::refuses", mutates_args=())
+def refuses(flag: torch.Tensor) -> None:
+    if bool(flag > 0):
+        raise ValueError("refused")
+
+
+@refuses.register_fake
+def _(flag):
+    return None
+
+
+@torch.library.custom_op("jitpywrites::adds_or_refuses", mutates_args={"out"})
+def adds_or_refuses(flag: torch.Tensor, out: torch.Tensor) -> None:
+    if bool(flag > 0):
+        raise ValueError("refused")
+    out.add_(1)
+
+
+def _changes_before(flag: torch.Tensor, x: torch.Tensor, seen: list[int]) -> None:
+    seen.append(1)
+    adds_or_refuses(flag, x)
+
+
+def _changes_between(flag: torch.Tensor, x: torch.Tensor, seen: list[int]) -> None:
+    adds_or_refuses(flag - 2, x)
+    seen.append(1)
+    adds_or_refuses(flag, x)
+
+
+def _changes_behind(flag: torch.Tensor, x: torch.Tensor, seen: list[int]) -> None:
+    adds_or_refuses(flag, x)
+    seen.append(1)
+
+
+def _changes_before_torchs_error(flag: torch.Tensor, x: torch.Tensor, seen: list[int]) -> torch.Tensor:
+    adds_or_refuses(flag - 2, x)
+    seen.append(1)
+    return x[:3].gather(0, flag.long().view(1) * 5)
+
+
+def _changes_before_effect(flag: torch.Tensor, x: torch.Tensor, seen: list[int]) -> None:
+    seen.append(1)
+    x.add_(1)
+    refuses(flag)
+
+
+def _writes_again_before_effect(flag: torch.Tensor, x: torch.Tensor, seen: list[int]) -> torch.Tensor:
+    x.t_().add_(1)
+    y = x + 1
+    refuses(flag)
+    x.mul_(2)
+    return y
+
+
+@pytest.mark.parametrize("size", [4, 1 << 20])
+@pytest.mark.parametrize("fn", [_changes_before, _changes_between, _changes_behind, _changes_before_torchs_error,
+                                _changes_before_effect, _writes_again_before_effect])
+def test_changes_in_front_of_an_error_are_made(fn: Any, size: int) -> None:
+    jitted, outcomes = jitpy.jit(fn), []
+    for flag in (0.0, 1.0, 1.0, 0.0):
+        for called in (fn, jitted):
+            x, seen, error = torch.zeros(size), list[int](), ""
+            try:
+                called(torch.tensor(flag), x, seen)
+            except (RuntimeError, ValueError) as raised:
+                error = str(raised)
+            outcomes.append((x.sum().item(), seen, error))
+    assert outcomes[::2] == outcomes[1::2]

@@ -27,6 +27,7 @@ from jitpy.ir import (
     TensorSpec,
 )
 from jitpy.ir import ops as table
+from jitpy.ir.failures import is_programs_own
 from jitpy.ir.ops.oracle import QUANTISED
 from jitpy.ir.ops.parts import PARTS, with_first_position
 from jitpy.ir.trees import tree_map
@@ -124,6 +125,8 @@ class TracedGraphBuilder:
         self._only_looks = False  # see `seen_as_nodes`
         #: whether a node does what cannot be undone: it may write to an input at once, or is there for its effect alone
         self.acts = False
+        #: the step of the last call of an operator of the program's
+        self.own_step = 0
         #: whether the program handles errors of calls recorded so far
         self.handles_errors = False
         # undo log: callables in order
@@ -226,6 +229,8 @@ class TracedGraphBuilder:
         """Add a node whose arguments are nodes and constants already; the table infers the spec if none is given."""
         op = self.op(overload)
         grad = self.state.grad_enabled
+        if is_programs_own(op):
+            self.own_step = self.step()
         if op is _ATTENTION:
             guard_attention(self, args[0].spec.device.type)
             if self.state.attention != self.state.initial["attention"]:

@@ -103,7 +103,7 @@ def note_act(builder: GraphBuilder, what: Any) -> None:
     """The graph will do what cannot be undone, so that plain Python cannot make up for it where it fails."""
     if builder.handles_errors:
         raise Uncapturable("unsupported_op", f"{what} behind operations whose errors the program handles")
-    builder.acts = True
+    builder.acts, builder.own_step = True, builder.step()
 
 
 def may_handle(builder: GraphBuilder, acts: bool) -> bool:

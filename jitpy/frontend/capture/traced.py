@@ -163,6 +163,7 @@ class GraphBuilder(Protocol):
     rebased: dict[int, ViewStep]
     first_grad_node: int | None
     acts: bool
+    own_step: int
     handles_errors: bool
     #: how to undo what was recorded, in order
     journal: list[Callable[[], Any]]

@@ -12,7 +12,7 @@ import torch
 from bytecode import Instr, Label, TryBegin, TryEnd
 
 from ... import config
-from ...ir.failures import graph_may_fail, has_effect, is_effect
+from ...ir.failures import graph_may_fail, has_effect, is_effect, is_programs_own, may_fail
 from ...ir.graph import DROPS_GRAD, GETITEM, Graph, Node
 from ...ir.ops.functional import in_place_of
 from ..breaks import BreakRecord, GraphBreak, RestartAnalysis, Skip
@@ -89,13 +89,15 @@ class FrameCodegen:
     (`captured` says whether it is to be traced itself)."""
 
     def __init__(self, interp: Interpreter, code: Any, compile_graph: Callable[[Any], Any],
-                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops) -> None:
+                 resume: Callable[[ResumePoint, bool, dict[int, Any]], Any], loops: PlainLoops,
+                 fullgraph: bool) -> None:
         self.interp = interp
         self.context = interp.context
         self.code = code
         self.compile_graph = compile_graph
         self.resume = resume
         self.loops = loops
+        self.fullgraph = fullgraph
         self.globals_by_id: dict[int, Any] = {}
         self.needs_hook = False
         #: the frame's own code, where the code made for it may turn to that
@@ -213,20 +215,32 @@ class FrameCodegen:
 
     def _runs_once(self, graph: Graph) -> bool:
         """Whether a graph with ops of the program's that write or have effects is run without a second try: what it
-        raises is the program's exception, although changes of other objects have not been made. Where there are such
-        changes, and little is written, it writes to copies, so that plain Python can make up for it."""
+        raises is the program's exception. Where other changes come before what may raise, and little is written, it
+        writes to copies, so that plain Python can make up for it. Else the graph is broken at the first change, if it
+        may be."""
+        acts = any(is_effect(node.op) for node in graph.nodes)
         may_try_again = graph.sizes.has_unbacked or bool(graph.sizes.run_time_checks())
-        if any(is_effect(node.op) for node in graph.nodes):
-            if may_try_again:
-                raise Skip("unsupported_call", "an operator with effects runs beside sizes that depend on data")
-            return True
+        if acts and may_try_again:
+            raise Skip("unsupported_call", "an operator with effects runs beside sizes that depend on data")
         if may_try_again:
             return False
-        sources = [m.value.args[0] if m.value.op is GETITEM else m.value for m in graph.mutations]
-        changes = self.interp.host_calls or any(value.source is not None for value in self.context.dirty) or any(
-            in_place_of(node.op) is None for node in sources)
+        builder = self.context.builder
+        steps = [self.context.changed_at]
+        for mutation in graph.mutations:
+            node = mutation.value.args[0] if mutation.value.op is GETITEM else mutation.value
+            if in_place_of(node.op) is None:
+                steps.append(builder.inputs[mutation.input].payload.storage.written_at)
+        changed = min((step for step in steps if step is not None), default=None)
+        if changed is None or changed > builder.own_step and not any(
+            may_fail(node) and not is_programs_own(node.op) for node in graph.nodes
+        ):
+            return True
         size = sum(graph.sizes.hint(graph.inputs[m.input].tensor.nbytes) for m in graph.mutations)
-        return not changes or size >= _MUCH
+        is_once = acts or size >= _MUCH
+        if is_once and not self.fullgraph:
+            raise RestartAnalysis(changed, GraphBreak("unsupported_call", "a change in front of what runs once and "
+                                                                          "may raise"))
+        return is_once
 
     def _generators(self) -> list[Value]:
         """Those that calls in front of the graph advance."""

@@ -113,6 +113,8 @@ class SymbolicTraceContext:
         #: values with changes to write back, in the order of their first change
         self.dirty: list[Value] = []
         self._dirty_ids: set[int] = set()
+        #: see `note_change`
+        self.changed_at: int | None = None
         self.steps: list[Value] = []  # to be taken on iterators from outside, in order
         self.tensors: dict[int, TensorValue] = {}  # by id of TracedTensor
         self.has_overloads = False  # whether there are tensors of classes that say what torch makes of them
@@ -297,6 +299,13 @@ class SymbolicTraceContext:
         if id(value) not in self._dirty_ids:
             self._dirty_ids.add(id(value))
             self.dirty.append(value)
+            if value.source is not None:
+                self.note_change()
+
+    def note_change(self) -> None:
+        """Note the step at which the program first changes what others see."""
+        if self.changed_at is None:
+            self.changed_at = self.builder.step()
 
     def has_changed(self, value: Value) -> bool:
         """Whether the program changed what is at a source."""

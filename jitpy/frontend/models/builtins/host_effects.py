@@ -31,8 +31,7 @@ def host_call(function: Any) -> Any:
 
     def handler(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
         frozen = [freeze(interp, a) for a in args]
-        interp.host_calls.append((function, frozen, {k: freeze(interp, v) for k, v in kwargs.items()}))
-        interp.context.writes += 1
+        note(interp, function, frozen, {k: freeze(interp, v) for k, v in kwargs.items()})
         return NONE
 
     return handler
@@ -153,10 +152,11 @@ def is_changed(interp: Interpreter, module: types.ModuleType, *names: str) -> bo
     return any(not names or key in names for key, _ in interp.context.module_dict(module).log)
 
 
-def note(interp: Interpreter, function: Any, args: Args) -> None:
-    """Have `function(*args)` called behind the graph."""
-    interp.host_calls.append((function, args, {}))
+def note(interp: Interpreter, function: Any, args: Args, kwargs: Kwargs | None = None) -> None:
+    """Have `function(*args, **kwargs)` called behind the graph."""
+    interp.host_calls.append((function, args, kwargs or {}))
     interp.context.writes += 1
+    interp.context.note_change()
 
 
 # -- logging --------------------------------------------------------------------------------------------------
