@@ -143,4 +143,51 @@ def slices(x, a, b):
     return x[a], [1, 2, 3][b], a is b, a == b, [a] == [b], a, b
 
 
+# -- tuples
+
+
+@case(lambda: (vec(),))
+def tuples_in_the_code(x):
+    import jitpy
+
+    t, parts = (1, (2, 3)), [(4, 5)]
+    u = t
+    for _ in range(3):
+        parts.append((4, 5))
+        jitpy.graph_break()
+        x = x + t[0]
+    return x, t is u, t[1] is u[1], [parts[0] is one for one in parts], len({id(one) for one in parts})
+
+
+@case(apart(lambda: (1, 2)), twice(lambda: (1, 2)), lambda: (vec(), IN_THE_CODE(), (1, 2)), rounds=3)
+def tuples_from_outside_beside_those_in_the_code(x, a, b):
+    t = (7, 8)
+    u = (7, 8)
+    return x + 1, a is t, b is t, a is b, t is u, a == t
+
+
+def _in_the_code():
+    return next(c for c in tuples_from_outside_beside_those_in_the_code.__code__.co_consts if c == (7, 8))
+
+
+IN_THE_CODE = _in_the_code
+
+
+@case(lambda: (vec(), (1, 2)), lambda: (vec(), (3,)), lambda: (vec(), ()), fullgraph=True)
+def operators_that_give_a_tuple_itself(x, a):
+    t, empty, nothing = (x.dim(), 2), a[len(a):], ()
+    return [one is t for one in (t[:], t[0:2], t[::-1], t + (), () + t, t * 1, 1 * t, tuple(t), t * 2)], \
+        [one is a for one in (a[:], a + empty, empty + a, a * 1)], empty is nothing, t[2:] is empty
+
+
+@case(lambda: (vec(),))
+def operators_that_give_a_tuple_itself_in_front_of_a_break(x):
+    import jitpy
+
+    t = (x.dim(), 2)
+    u, v, w = t[:], t + (), t * 1
+    jitpy.graph_break()
+    return x + 1, t is u, t is v, t is w
+
+
 test_cases = make_test(__name__)

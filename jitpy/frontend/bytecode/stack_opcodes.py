@@ -27,7 +27,6 @@ from ..values import (
     Interpreter,
     Missing,
     SliceValue,
-    TupleValue,
     Value,
     const,
 )
@@ -75,7 +74,7 @@ def _load_const(interp: Interpreter, frame: Frame, ins: Any) -> None:
 
 def constant(interp: Interpreter, value: Any) -> Value:
     if type(value) is tuple:
-        return TupleValue([constant(interp, v) for v in value])
+        return interp.context.literal(value, [constant(interp, v) for v in value])
     if type(value) in (types.CodeType, int, str, float, bool, type(None)):
         return ConstValue(value)
     return interp.context.const_object(value)

@@ -60,6 +60,7 @@ from ..values import (
     TensorValue,
     TextValue,
     TraceContext,
+    TupleValue,
     Value,
     has_hook_numbers,
     is_array,
@@ -323,6 +324,13 @@ class SymbolicTraceContext:
             return ConstValue(obj)
         return self.wrap(obj, constant(obj, name or _name_of(obj)))
 
+    def literal(self, obj: tuple[Any, ...], items: list[Value]) -> Value:
+        """The Value of a tuple that stands in the code: one object, also behind a graph break."""
+        source = constant(obj, "a tuple in the code")
+        value: Any = self._by_id.setdefault(id(obj), TupleValue(items, source, real=obj))
+        value.items[:] = items
+        return self.wrap(obj, source)
+
     def wrap(self, obj: Any, source: Source) -> Value:
         """The Value of a live object reached through `source`, guarded as far as it was looked at."""
         cls = type(obj)
@@ -352,7 +360,10 @@ class SymbolicTraceContext:
             if known.source != source:
                 if self.computed and self.breakable:
                     self.computed.note_pair(known.source, source)
-                self.guard(source, "id" if isinstance(source, ConstSource) else "same", known.source)
+                if isinstance(source, ConstSource):
+                    self.guard(known.source, "id", obj)
+                else:
+                    self.guard(source, "same", known.source)
             return known
         if issubclass(cls, torch.nn.Module):
             self._module_keys.add(source.key())

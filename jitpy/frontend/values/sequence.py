@@ -100,6 +100,8 @@ class SequenceValue(ObjectValue):
 
     def combine_reflected(self, interp: Interpreter, name: str, other: Value) -> Any:
         times = self.repeats(interp, name, other)
+        if times == 1 and self.cls is tuple:
+            return self
         return None if times is None else self.made_of(self.items * times)
 
     def repeats(self, interp: Interpreter, name: str, other: Value) -> int | None:

@@ -13,6 +13,7 @@ from .base import Interpreter, Show, Value, unsupported
 from .constant import ConstValue
 from .instance import ObjectValue
 from .iterators import ReverseIterator, SequenceIterator
+from .range import SliceValue
 from .sequence import SequenceValue
 
 
@@ -67,6 +68,15 @@ class TupleValue(SequenceValue):
     def made_of(self, items: list[Any]) -> TupleValue:
         return TupleValue(items, None, torch.Size if self.cls is torch.Size else tuple)
 
+    def getitem(self, interp: Interpreter, key: Value) -> Value:
+        count = len(self.items)
+        is_all = self.cls is tuple and isinstance(key, SliceValue) and key.real(interp).indices(count) == (0, count, 1)
+        return self if is_all else super().getitem(interp, key)
+
+    def is_same(self, interp: Interpreter, other: Value) -> bool | None:
+        is_empty = self.cls is other.cls is tuple and not self.items and not other.items  # type: ignore[attr-defined]
+        return True if is_empty else super().is_same(interp, other)
+
     def shown(self, interp: Interpreter, function: Any, found: Any, show: Show) -> Any:
         value = TupleValue(self.items) if found is tuple.__repr__ else self
         text = shown_by_parts(interp, value, show) if value.cls is tuple else None
@@ -111,5 +121,7 @@ class TupleValue(SequenceValue):
     def combine(self, interp: Interpreter, name: str, other: Value, inplace: bool) -> Any:
         if name != "ADD" or not isinstance(other, TupleValue):
             return super().combine(interp, name, other, inplace)
+        if self.cls is other.cls is tuple and not (self.items and other.items):
+            return self if self.items else other
         sizes = self.cls in (tuple, torch.Size) and other.cls in (tuple, torch.Size)
         return TupleValue(self.items + other.items, None, type(self.cls() + other.cls()) if sizes else tuple)
