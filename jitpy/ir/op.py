@@ -140,6 +140,9 @@ class Op:
     takes_integers: bool = False
     #: whether its kernels take integers only, but its shape rule floats, too
     only_integers: bool = False
+    #: the operands that may be on the CPU beside others on a GPU, except for single elements of element by element ops:
+    #: any, or all but the first and the third
+    from_cpu: Literal["any", "places"] | None = None
     #: whether a question about a flag or counter may be made of it; arithmetic would ask others as a counter goes on
     is_question: bool = False
     #: for convolutions whose images may be channels-last: the position of `groups`

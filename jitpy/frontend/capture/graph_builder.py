@@ -47,6 +47,7 @@ from .inputs import (
     make_tensor_input,
 )
 from .number_checks import (
+    check_devices,
     check_dtypes,
     check_numbers,
     check_traced_numbers,
@@ -251,8 +252,11 @@ class TracedGraphBuilder:
         if grad and self.first_grad_node is None and requires_grad(spec):
             self.first_grad_node = len(self.graph.nodes)
         node = self.graph.add(op, args, kwargs, spec, self.loc, grad_enabled=grad)
-        if not op.is_view and any(isinstance(one.spec, TensorSpec) and one.spec.dtype in QUANTISED
-                                  for one in (node, *node.input_nodes())):
+        operands = [one.spec for one in node.input_nodes() if isinstance(one.spec, TensorSpec)]
+        if len({one.device for one in operands}) > 1:
+            check_devices(node)
+        specs = (node.spec, *operands)
+        if not op.is_view and any(isinstance(one, TensorSpec) and one.dtype in QUANTISED for one in specs):
             raise Uncapturable("unsupported_tensor", f"{overload} of a quantised tensor")
         return node
 

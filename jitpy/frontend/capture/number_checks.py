@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import Node, SizeEnv, TensorSpec
+from jitpy.ir.failures import is_programs_own
 from jitpy.ir.op import Op
 from jitpy.ir.ops import table
 from jitpy.ir.ops.oracle import error_of
@@ -326,3 +327,18 @@ def _is_short(bounds: tuple[Any, ...]) -> bool:
         return all(map(_fits, (start, end, step))) and 0 <= (end - start) / step < 1000
     except (TypeError, ZeroDivisionError, OverflowError):
         return False
+
+
+def check_devices(node: Node) -> None:
+    """Uncapturable where torch refuses tensors on several devices, for which shape rules do not ask."""
+    op, by_place = node.op, node.op.from_cpu == "places"
+    target: Any = op.target
+    if not isinstance(target, torch._ops.OpOverload) or is_programs_own(op) or op.from_cpu == "any":
+        return
+    if by_place or op.is_elementwise or torch.Tag.pointwise in target.tags:
+        specs = [one.spec for one in ((node.args[0], *node.args[2:]) if by_place else node.input_nodes())
+                 if isinstance(one, Node) and isinstance(one.spec, TensorSpec)]
+        devices = {spec.device for spec in specs if spec.shape or spec.device.type != "cpu"}
+        if len(devices) == 1 and not (by_place and specs[0].device.type == "cpu"):
+            return
+    raise Uncapturable("unsupported_op", f"{target} of tensors on several devices")

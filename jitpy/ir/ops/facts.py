@@ -21,6 +21,9 @@ declare("_to_copy", "add", "all", "any", "arange", "bitwise_and", "bitwise_not",
         "index_select", "le", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "mul", "ne", "new_ones",
         "new_zeros", "ones_like", "repeat", "scatter", "select_scatter", "slice_scatter", "stack", "sub", "sum",
         "where", "zeros_like", takes_integers=True)
+declare("copy", from_cpu="any")
+declare("index.Tensor", "_unsafe_index.Tensor", "index_put.default", "_unsafe_index_put.default", "fill.Tensor",
+        from_cpu="places")
 declare("item.default", "_to_copy.default", "detach.default", "all.default", "any.default", "logical_not.default",
         "remainder.Scalar", "view.default", "select.int", "squeeze.default", "eq.Scalar", "ne.Scalar", "lt.Scalar",
         "le.Scalar", "gt.Scalar", "ge.Scalar", "sum.default", "slice.Tensor", is_question=True)
