@@ -191,10 +191,11 @@ _RELATIONS = {
 }
 
 
-def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None, enclosed: bool = False) -> str:
+def python_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None, enclosed: bool = False,
+                exact: bool = False) -> str:
     """A size expression or relation as a Python expression; `names` renames symbols. `enclosed`: in parentheses unless
-    it is one word, a call or a number."""
-    printer = _Printer(names or {}, c=False)
+    it is one word, a call or a number. `exact`: quotients are a `Fraction`. TypeError for what has no text."""
+    printer = _Printer(names or {}, c=False, exact=exact)
     return printer.text(expr) if enclosed else printer.top(expr)
 
 
@@ -211,10 +212,11 @@ def c_text(expr: Any, names: Mapping[sympy.Symbol, str] | None = None, total: bo
 class _Printer:
     """Both languages agree but for division, min, max, and the logical words."""
 
-    def __init__(self, names: Mapping[sympy.Symbol, str], c: bool, total: bool = False) -> None:
+    def __init__(self, names: Mapping[sympy.Symbol, str], c: bool, total: bool = False, exact: bool = False) -> None:
         self.names = names
         self.c = c
         self.total = total
+        self.exact = exact
 
     def top(self, expr: Any) -> str:
         text = self.text(expr)
@@ -330,6 +332,8 @@ class _Printer:
         above, below = expr.as_numer_denom()
         if below == 1:
             raise TypeError(f"no size expression: {expr} ({type(expr).__name__})")
+        if self.exact:
+            return f"Fraction({self.text(above)}, {self.text(below)})"
         return f"({self.text(above)} / {self.text(below)})"
 
 

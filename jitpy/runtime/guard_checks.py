@@ -430,8 +430,8 @@ def expression(check: Check, values: Iterable[str], name_of: Callable[..., str])
 
     `name_of(object, literal)` names an object; with `literal` false by identity.
     """
-    if check.kind == "relation" and check.arg.covered:
-        return f"({check.arg.text})"
+    if check.kind == "relation" and check.arg.exact_text is not None:
+        return f"({check.arg.exact_text})"
     kind, names = KINDS[check.kind], [*values, *map(str, check.symbols)]
     fields: dict[str, Iterable[str]] = {"all": names, "lowered": map(repr, check.lowered)}
     if check.kind == "function":

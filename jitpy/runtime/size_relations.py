@@ -1,16 +1,17 @@
 """Relations between symbolic sizes, evaluated exactly: as Python text, and as a program for the native stack machine.
 
-Both compute with fractions, so that `floor(s0/2)` and `s0/s1 < 3` mean what they say. Relations that neither form
-covers are put to sympy. """
+Both compute with fractions, so that `floor(s0/2)` and `s0/s1 < 3` mean what they say. Relations that have no such text
+are put to sympy. """
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
 from ..ir.algebra import sympy
+from ..ir.sizes_expr import python_text
 
 #: name of a sympy class -> (native operation, whether its operands change places)
 _COMPARISONS: dict[str, tuple[str, int]] = {
@@ -25,53 +26,52 @@ _COMPARISONS: dict[str, tuple[str, int]] = {
 _FOLDS = {"Add": "add", "Mul": "mul", "And": "and", "Or": "or", "Min": "min", "Max": "max", "FloorDiv": "floordiv",
           "Modulo": "mod", "Mod": "mod"}
 _UNARY = {"floor": "floor", "ceiling": "ceiling", "Abs": "abs", "Not": "not"}
-#: native operation -> Python text; without parentheses around the operands where it is a call
-_TEXTS = {
-    "eq": "{} == {}", "ne": "{} != {}", "lt": "{} < {}", "le": "{} <= {}", "lt1": "{1} > {0}", "le1": "{1} >= {0}",
-    "add": "{} + {}", "mul": "{}*{}", "and": "{} and {}", "or": "{} or {}", "floordiv": "{} // {}", "mod": "{} % {}",
-    "not": "not {}", "invert": "Fraction(1) / {}", "floor": "floor({})", "ceiling": "ceil({})", "abs": "abs({})",
-    "min": "min({}, {})", "max": "max({}, {})",
-}
 _INT64 = 1 << 63
 #: the native machine's stack; deeper expressions go to Python
 _MAX_DEPTH = 48
 
 #: the names that `Relation.text` uses
-TEXT_NAMES: dict[str, Any] = {"floor": math.floor, "ceil": math.ceil, "Fraction": Fraction}
+TEXT_NAMES: dict[str, Any] = {"Fraction": Fraction}
 
 
 class _NotCovered(Exception):
-    """This form of expression has no program or text here."""
+    """This form of expression has no program here."""
 
 
 class Relation:
-    """A sympy relation as a predicate over the values of its `symbols` (in that order)."""
-
-    __slots__ = ("expr", "symbols", "text", "covered", "_function")
+    """A sympy relation (or another expression) as a function of the values of its `symbols`, in that order."""
 
     def __init__(self, expr: Any):
         self.expr = sympy.sympify(expr)
         self.symbols: tuple[sympy.Symbol, ...] = tuple(sorted(self.expr.free_symbols, key=str))
-        self._function: Callable[..., Any] | None = None
+
+    @functools.cached_property
+    def exact_text(self) -> str | None:
+        """It in Python, by names of `TEXT_NAMES`; None where sympy must be asked."""
+        if self.expr.has(sympy.Float) or not all(symbol.name.isidentifier() for symbol in self.symbols):
+            return None
         try:
-            self.text, self.covered = _text(self.expr), True
-        except _NotCovered:
-            self.text, self.covered = str(self.expr), False
+            return python_text(self.expr, exact=True)
+        except TypeError:
+            return None
+
+    @property
+    def text(self) -> str:
+        return self.exact_text or str(self.expr)
 
     def __repr__(self) -> str:
         return self.text
 
-    def __call__(self, *values: int) -> bool:
-        """Whether the relation holds; ZeroDivisionError where it divides by zero."""
-        if not self.covered:
-            return self.expr.subs(dict(zip(self.symbols, values, strict=True))) == sympy.true
-        return bool(self.value(*values))
+    @functools.cached_property
+    def value(self) -> Callable[..., Any]:
+        """`value(*values)`; ZeroDivisionError where it divides by zero."""
+        if self.exact_text is None:
+            return lambda *values: self.expr.subs(dict(zip(self.symbols, values, strict=True)))
+        return eval(f"lambda {', '.join(map(str, self.symbols))}: {self.exact_text}", dict(TEXT_NAMES))  # type: ignore
 
-    def value(self, *values: Any) -> Any:
-        """The value of an expression that has a text."""
-        if self._function is None:
-            self._function = eval(f"lambda {', '.join(map(str, self.symbols))}: {self.text}", dict(TEXT_NAMES))
-        return self._function(*values)
+    def __call__(self, *values: int) -> bool:
+        """Whether the relation holds."""
+        return bool(self.value(*values) == True)  # noqa: E712  (sympy's own truth, too)
 
     def program(self, slots: Mapping[sympy.Symbol, int]) -> tuple[tuple[str, int], ...] | None:
         """Instructions for `sizes_program.cpp`; None where the relation has a form that it does not know."""
@@ -123,40 +123,11 @@ def _emit(expr: Any, slots: Mapping[sympy.Symbol, int], out: list[tuple[str, int
         raise _NotCovered
 
 
-class _Symbols(dict[sympy.Symbol, sympy.Symbol]):
-    """Symbols as their own slots."""
-
-    def __missing__(self, symbol: sympy.Symbol) -> sympy.Symbol:
-        if not symbol.name.isidentifier():
-            raise _NotCovered
-        return symbol
-
-
-def _text(expr: Any) -> str:
-    """The program's text in Python."""
-    program: list[tuple[str, Any]] = []
-    _emit(expr, _Symbols(), program, 0)
-    stack: list[tuple[str, str]] = []  # texts, and the operations that need parentheses
-    for name, arg in program:
-        if name in ("const", "symbol"):
-            stack.append((f"({arg})" if name == "const" and arg < 0 else str(arg), ""))
-            continue
-        template = f"{{}}**{arg}" if name == "power" else _TEXTS[f"{name}{arg or ''}"]
-        count, is_call = template.count("{"), template.endswith(")")
-        texts = [text if is_call or kind == "" or (kind, i, count) == (name, 0, 2) else f"({text})"
-                 for i, (text, kind) in enumerate(stack[-count:])]
-        stack[-count:] = [(template.format(*texts), "" if is_call else name)]
-    return stack[0][0]
-
-
 def value_text(expr: Any, names: dict[str, Any]) -> str:
     """An expression for the (integer) value of a size; what has no text is put to sympy, through a name in `names`."""
-    if expr.is_Symbol and expr.name.isidentifier():
-        return expr.name
-    try:
-        return f"int({_text(expr)})"
-    except _NotCovered:
-        symbols = sorted(expr.free_symbols, key=str)
-        name = f"size_{len(names)}"
-        names[name] = lambda *values: int(expr.subs(dict(zip(symbols, values, strict=True))))
-        return f"{name}({', '.join(map(str, symbols))})"
+    size = Relation(expr)
+    if size.exact_text is not None:
+        return size.exact_text if expr.is_Symbol else f"int({size.exact_text})"
+    name = f"size_{len(names)}"
+    names[name] = lambda *values: int(size.value(*values))
+    return f"{name}({', '.join(map(str, size.symbols))})"
