@@ -228,17 +228,14 @@ IDS = torch.tensor([[0, 2, 1, 0]])
 #: Calls whose overloads the samples do not show: torch replaces names that mean the same before they can be seen.
 CALLS: dict[str, Any] = {
     **{f"aten.{name}.default": (X * 0.5,) for name in (
-        "absolute", "arccos", "arcsin", "arcsinh", "arctan", "arctanh", "contiguous", "fix", "negative", "zero",
-        "lift_fresh")},
-    "aten.arccosh.default": (X + 1,),
+        "contiguous", "fix", "zero", "lift_fresh")},
     **{f"aten.{name}": (X, Y) for name in (
-        "arctan2.default", "divide.Tensor", "multiply.Tensor", "subtract.Tensor", "to.other", "type_as.default")},
+        "divide.Tensor", "multiply.Tensor", "subtract.Tensor", "to.other", "type_as.default")},
     **{f"aten.{name}.Scalar": (X, 0.7) for name in ("divide", "fmod", "multiply", "rsub", "subtract", "true_divide")},
     "aten.pow.Scalar": (1.5, X),
-    **{f"aten.{name}.default": (X,) for name in ("alias", "positive")},
+    "aten.alias.default": (X,),
     **{f"aten.{name}.Scalar": (X, 0.7) for name in ("add", "div", "mul", "remainder", "sub")},
-    **{f"aten.{name}.Scalar_mode": (X, 0.7) for name in ("div", "divide")},
-    "aten.divide.Tensor_mode": (X, Y),
+    "aten.div.Scalar_mode": (X, 0.7),
     "aten._log_softmax.default": (X, 1, False),
     "aten._unsafe_view.default": (X, [4, 3]),
     "aten.bernoulli.Tensor": (X, Y / 2),
@@ -288,8 +285,6 @@ CALLS: dict[str, Any] = {
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "aten.div.Scalar_mode": {"rounding_mode": None},
-    "aten.divide.Scalar_mode": {"rounding_mode": "floor"},
-    "aten.divide.Tensor_mode": {"rounding_mode": "trunc"},
     "aten.to.dtype_layout": {"dtype": torch.float64},
 }
 
@@ -332,7 +327,7 @@ def test_calls_that_no_sample_makes(name: str) -> None:
         result = op.target(*args, **OPTIONS.get(name, {}))
     check(survey, op.target, None, {}, result, (args, OPTIONS.get(name, {})))
     assert not survey.refused and (name in survey.reached or op.is_random)
-    assert survey.checked == {name: 1}
+    assert survey.checked == ({name: 1} if name in RULES else {})
 
 
 def test_batch_norm_while_training() -> None:

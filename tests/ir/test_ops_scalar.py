@@ -292,7 +292,8 @@ def test_every_body_builds_with_the_schedules_builder() -> None:
                 rest = (specs[0],)
             try:
                 dtypes = operand_dtypes(op, (*specs, *rest), options)
-                op.infer(None, *specs, *rest, **options)
+                if op.infer is not None:
+                    op.infer(None, *specs, *rest, **options)
                 # integer division by what may be 0 raises in eager: the builder leaves it to the eager kernel
                 expr = op.scalar(e, *(e.load(f"x{i}", None, d) for i, d in enumerate(dtypes)), *rest, **options)
             except NotCovered:

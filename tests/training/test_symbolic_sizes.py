@@ -47,6 +47,14 @@ LOSSES: dict[str, Loss] = {
     "bicubic": lambda h, t: F.interpolate(h.view(-1, 2, 2, 2), size=(5, 3), mode="bicubic").square().sum(),
     "linear": lambda h, t: F.interpolate(h.view(-1, 2, 4), size=7, mode="linear", align_corners=True).square().sum(),
     "sampled": lambda h, t: F.grid_sample(h.view(-1, 2, 2, 2), t.view(-1, 2, 2, 2), align_corners=False).square().sum(),
+    "elementwise": lambda h, t: (h.tan() + h.exp() ** (t + 1) + torch.lerp(h, t, 0.3) + torch.addcmul(t, t, h)
+                                 + torch.fmax(h, t) + torch.atan2(h, t) + torch.fmod(h, 0.7) + F.elu(h)).sum(),
+    "chosen": lambda h, t: (h.amax(0) * t[0]).sum() + h.max(1).values.sum() + h.topk(2).values.square().sum()
+        + (h.sort(0).values * t).sum(),
+    "parts": lambda h, t: h.repeat(2, 1).square().sum() + h.unfold(1, 2, 2).square().sum()
+        + h.narrow(1, 2, 3).square().sum(),
+    "scans": lambda h, t: (h.cumsum(0) * t).sum() + (h.cumsum(1) * t).sum(),
+    "products": lambda h, t: torch.outer(h[:, 0], t[0]).square().sum() + torch.mv(h, t[0]).square().sum(),
     "transposed": lambda h, t: F.conv_transpose2d(h.view(-1, 2, 2, 2), t[:2].view(2, 2, 2, 2), stride=2).square().sum(),
 }
 

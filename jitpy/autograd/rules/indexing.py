@@ -41,14 +41,6 @@ def _index_select(p: Pullback, g: Node, x: Node, dim: int, ids: Node) -> Grads:
     return (p.call("aten.index_add.default", p.zeros(x.tensor), dim, ids, g),)
 
 
-@rule("aten.index_add.default")
-def _index_add(p: Pullback, g: Node, x: Node, dim: int, ids: Node, source: Node, *, alpha: Any = 1) -> Grads:
-    if not source.tensor.ndim:
-        raise NotCovered("an axis of a number")
-    second = p.call("aten.index_select.default", g, dim, ids) if p.needs(source) else None
-    return g, None, None, p.mul(second, alpha) if second is not None and alpha != 1 else second
-
-
 @rule("aten.gather.default")
 def _gather(p: Pullback, g: Node, x: Node, dim: int, ids: Node, *, sparse_grad: bool = False) -> Grads:
     if sparse_grad:
@@ -59,14 +51,3 @@ def _gather(p: Pullback, g: Node, x: Node, dim: int, ids: Node, *, sparse_grad: 
 @rule("aten.scatter_add.default")
 def _scatter_add(p: Pullback, g: Node, x: Node, dim: int, ids: Node, source: Node) -> Grads:
     return g, None, None, p.call("aten.gather.default", g, dim, ids) if p.needs(source) else None
-
-
-@rule("aten.scatter.src")
-def _scatter(p: Pullback, g: Node, x: Node, dim: int, ids: Node, source: Node) -> Grads:
-    return (p.call("aten.scatter.value", g, dim, ids, 0) if p.needs(x) else None, None, None,
-            p.call("aten.gather.default", g, dim, ids) if p.needs(source) else None)
-
-
-@rule("aten.scatter.value")
-def _scatter_value(p: Pullback, g: Node, x: Node, dim: int, ids: Node, value: Any) -> Grads:
-    return (p.call("aten.scatter.value", g, dim, ids, 0),)

@@ -32,16 +32,6 @@ def _factors(p: Pullback, name: str, g: Node, a: Node, b: Node, left: bool, righ
     return first, second
 
 
-@rule("aten._cdist_forward.default")
-def _distances(p: Pullback, g: Node, a: Node, b: Node, order: float, mode: Any) -> Grads:
-    def slope(g: Node, a: Node, b: Node, distances: Node) -> Node:
-        return p.call("aten._cdist_backward.default", p.call("aten.contiguous.default", g), a, b, order,
-                      p.call("aten.contiguous.default", distances))
-
-    return (slope(g, a, b, p.node) if p.needs(a) else None,
-            slope(p.transpose(g), b, a, p.transpose(p.node)) if p.needs(b) else None)
-
-
 @rule("aten.mm.default", "aten.bmm.default")
 def _product(p: Pullback, g: Node, a: Node, b: Node) -> Grads:
     return _factors(p, p.node.op.name, g, a, b, p.needs(a), p.needs(b))
@@ -92,20 +82,3 @@ def _matmul(p: Pullback, g: Node, a: Node, b: Node) -> Grads:
         second = p.like(p.call("aten.matmul.default", p.transpose(left), g), right.tensor)
         second = p.reshape(second, shape_b)
     return first, second
-
-
-@rule("aten.mv.default")
-def _mv(p: Pullback, g: Node, a: Node, b: Node) -> Grads:
-    return (p.mul(p.call("aten.unsqueeze.default", g, 1), b) if p.needs(a) else None,
-            p.call("aten.mv.default", p.transpose(a), g) if p.needs(b) else None)
-
-
-@rule("aten.dot.default")
-def _dot(p: Pullback, g: Node, a: Node, b: Node) -> Grads:
-    return p.mul(g, b) if p.needs(a) else None, p.mul(g, a) if p.needs(b) else None
-
-
-@rule("aten.outer.default")
-def _outer(p: Pullback, g: Node, a: Node, b: Node) -> Grads:
-    return (p.call("aten.mv.default", g, b) if p.needs(a) else None,
-            p.call("aten.mv.default", p.transpose(g), a) if p.needs(b) else None)

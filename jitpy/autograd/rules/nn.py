@@ -44,18 +44,6 @@ def _convolution(p: Pullback, g: Node, x: Node, weight: Node, bias: Node | None,
     return p.parts(back, mask)
 
 
-@rule("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
-def _transposed(p: Pullback, g: Node, x: Node, weight: Node, bias: Node | None = None, stride: Any = 1,
-                padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1) -> Grads:
-    if x.tensor.ndim != weight.tensor.ndim:
-        raise NotCovered("a convolution without an axis for the batch")
-    axes = weight.tensor.ndim - 2
-    stride, padding, output_padding, dilation = (
-        list(v) * axes if len(v) == 1 else list(v)
-        for v in ([v] if isinstance(v, int) else v for v in (stride, padding, output_padding, dilation)))
-    return _convolution(p, g, x, weight, bias, stride, padding, dilation, True, output_padding, groups)
-
-
 def _length(name: str) -> Callable[[dict[str, Any]], Any]:
     return lambda given: given[name].tensor.shape[-2]
 

@@ -68,23 +68,6 @@ def _slice(p: Pullback, g: Node, x: Node, dim: int = 0, start: Any = None, end: 
                    shape[dim] if end is None else end, step),)
 
 
-@rule("aten.narrow.default")
-def _narrow(p: Pullback, g: Node, x: Node, dim: int, start: Any, length: Dim) -> Grads:
-    if type(start) is not int or start < 0:
-        raise NotCovered("where a part starts")
-    return (p.call("aten.slice_backward.default", g, list(x.tensor.shape), dim, start, start + length, 1),)
-
-
-@rule("aten.diagonal.default")
-def _diagonal(p: Pullback, g: Node, x: Node, offset: int = 0, first: int = 0, second: int = 1) -> Grads:
-    return (p.call("aten.diagonal_backward.default", g, list(x.tensor.shape), offset, first, second),)
-
-
-@rule("aten.unfold.default")
-def _unfold(p: Pullback, g: Node, x: Node, dim: int, size: int, step: int) -> Grads:
-    return (p.call("aten.unfold_backward.default", g, list(x.tensor.shape), dim, size, step),)
-
-
 def _parts(p: Pullback, grads: tuple[Node | None, ...]) -> list[Node]:
     """The gradients of all parts, zeros where one has none."""
     specs: Any = p.node.spec
@@ -134,20 +117,6 @@ def _cat(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
 @rule("aten.stack.default")
 def _stack(p: Pullback, g: Node, tensors: list[Node], dim: int = 0) -> Grads:
     return ([p.call("aten.select.int", g, dim, k) if p.needs(x) else None for k, x in enumerate(tensors)],)
-
-
-@rule("aten.repeat.default")
-def _repeat(p: Pullback, g: Node, x: Node, repeats: Any) -> Grads:
-    if any(type(count) is int and count == 0 for count in repeats):
-        return (p.zeros_like(g, x.tensor),)
-    lead = len(repeats) - x.tensor.ndim
-    shape = (1,) * lead + tuple(x.tensor.shape)
-    split: list[Dim] = []
-    axes: list[int] = []
-    for count, size in zip(repeats, shape, strict=True):
-        axes.append(len(split))
-        split += [count, size]
-    return (p.reshape(p.sum_over(p.call("aten.reshape.default", g, split), axes), x.tensor.shape),)
 
 
 @rule("aten.flip.default")

@@ -90,72 +90,28 @@ def _any_convolution(
     if len(x.shape) != axes + 2:
         raise NotCovered("convolution of one example")
     if transposed:
-        return _transposed(env, x, weight, bias, stride, padding, output_padding, groups, dilation)
+        return _on_gpus("aten.convolution.default")(
+            env, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     return _convolution(axes)(env, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _transposed(
-    env: SizeEnv,
-    x: TensorSpec,
-    weight: TensorSpec,
-    bias: TensorSpec | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> TensorSpec:
-    """Images alone, on the CPU in channels-last; the derived rule knows the others."""
-    if len(x.shape) != 4 or len(weight.shape) != 4:
-        raise NotCovered("transposed convolution")
-    if weight.dtype is not x.dtype or x.shape[1] != weight.shape[0] or not is_static(weight.shape) or not is_static(
-        x.shape
-    ):
-        raise NotCovered("transposed convolution")
-    lays_out = _convolution_layout(env, x, weight)
-    if x.device.type == "cpu" and lays_out is not channels_last_stride:
-        raise NotCovered("transposed convolution")
-    if bias is not None and bias.dtype is not x.dtype:
-        raise NotCovered("transposed convolution")
-    sizes = [(x.shape[2 + i] - 1) * _nth(stride, i) - 2 * _nth(padding, i)
-             + _nth(dilation, i) * (weight.shape[2 + i] - 1) + _nth(output_padding, i) + 1 for i in range(2)]
-    if min(sizes) < 1:
-        raise NotCovered("transposed convolution")
-    shape = (x.shape[0], weight.shape[1] * groups, *sizes)
-    return TensorSpec(x.dtype, shape, lays_out(shape), x.device)
+def _on_gpus(name: str, first: int = 0) -> Any:
+    """The rule of an op whose image and weight are arguments `first` and the next: images on GPUs alone, whose results
+    and gradients are laid out so, whatever torch's meta kernel says."""
 
+    def infer(env: SizeEnv, *args: Any, **options: Any) -> Any:
+        image, weight = args[first : first + 2]
+        if image.device.type != "cuda" or len(image.shape) != 4:
+            raise NotCovered("the derived rule")
+        lays_out = _convolution_layout(env, image, weight)
 
-def _padded_convolution(
-    env: SizeEnv,
-    x: TensorSpec,
-    weight: TensorSpec,
-    bias: TensorSpec | None = None,
-    stride: Any = 1,
-    padding: str = "valid",
-    dilation: Any = 1,
-    groups: int = 1,
-) -> TensorSpec:
-    """Images on GPUs alone; the derived rule knows the others."""
-    if x.device.type != "cuda" or len(x.shape) != 4 or len(weight.shape) != 4 or not is_static(weight.shape):
-        raise NotCovered("padded convolution")
-    room = [_nth(dilation, i) * (weight.shape[2 + i] - 1) for i in range(2)]
-    if padding not in ("valid", "same") or padding == "same" and (room[0] % 2 or room[1] % 2):
-        raise NotCovered("padded convolution")
-    pads = [size // 2 if padding == "same" else 0 for size in room]
-    return _convolution(2)(env, x, weight, bias, stride, pads, dilation, groups)
+        def laid_out(one: Any) -> Any:
+            return one.with_(stride=lays_out(one.shape)) if isinstance(one, TensorSpec) and one.ndim == 4 else one
 
+        made = derive(get(name), env, args, options, False).spec
+        return tuple(map(laid_out, made)) if isinstance(made, tuple) else laid_out(made)
 
-def _convolution_backward(
-    env: SizeEnv, grad: TensorSpec, x: TensorSpec, weight: TensorSpec, *options: Any
-) -> tuple[TensorSpec | None, ...]:
-    """Images on GPUs alone: the gradients of image and weight are laid out as results are, whatever torch's meta kernel
-    says."""
-    if x.device.type != "cuda" or len(x.shape) != 4:
-        raise NotCovered("gradients of a convolution")
-    lays_out = _convolution_layout(env, x, weight)
-    made: Any = derive(get("aten.convolution_backward.default"), env, (grad, x, weight, *options), {}, False).spec
-    of_image, of_weight, of_bias = made
-    return *(one if one is None else one.with_(stride=lays_out(one.shape)) for one in (of_image, of_weight)), of_bias
+    return infer
 
 
 def _nth(value: Any, i: int) -> int:
@@ -170,9 +126,9 @@ def _nth(value: Any, i: int) -> int:
 for _axes in (1, 2, 3):
     define(f"aten.conv{_axes}d.default", infer=_convolution(_axes))
 define("aten.convolution.default", infer=_any_convolution)
-define("aten.conv_transpose2d.input", infer=_transposed)
-define("aten.conv2d.padding", infer=_padded_convolution)
-define("aten.convolution_backward.default", infer=_convolution_backward)
+for _name in ("aten.conv_transpose2d.input", "aten.conv2d.padding"):
+    define(_name, infer=_on_gpus(_name))
+define("aten.convolution_backward.default", infer=_on_gpus("aten.convolution_backward.default", 1))
 
 declare("conv2d.default", groups=6)
 declare("convolution.default", groups=8)

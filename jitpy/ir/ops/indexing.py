@@ -244,17 +244,6 @@ def _one_hot_parts(b: Any, x: Any, classes: int = -1) -> Any:
 define("aten.one_hot.default", infer=_one_hot, decompose=_one_hot_parts, differentiable=False)
 
 
-def _top(env: SizeEnv, x: TensorSpec, k: Any, dim: int = -1, *rest: Any) -> tuple[TensorSpec, TensorSpec]:
-    axis = normalize_dim(dim, len(x.shape))
-    if not x.shape or type(k) is not int or k < 0 or less(env, x.shape[axis], k):
-        raise NotCovered("topk")
-    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    return contiguous_spec(x.dtype, shape, x.device), contiguous_spec(torch.int64, shape, x.device)
-
-
-define("aten.topk.default", infer=_top)
-
-
 # -- Writing into a part: what functionalised in-place operations on views become ---------------------------------
 
 

@@ -25,7 +25,6 @@ from .layout import (
     normalize_dim,
     preserved_stride,
 )
-from .pointwise import elementwise
 from .promotion import compute_dtype, is_float, result_type
 from .reductions import cast, mean_of, variance_of
 from .table import Invalid, declare, define, get
@@ -551,24 +550,12 @@ define("aten.scaled_dot_product_attention.default", infer=_attention, decompose=
 # -- Losses -------------------------------------------------------------------------------------------------------
 
 
-def _reduced_loss(env: SizeEnv, value: TensorSpec, reduction: int) -> TensorSpec:
-    if reduction not in (0, 1, 2):
-        raise NotCovered("reduction")
-    return value if reduction == 0 else TensorSpec(value.dtype, (), (), value.device)
-
-
 def _apply_reduction(b: Any, value: Any, reduction: int) -> Any:
     if reduction == 0:
         return value
     if reduction == 1:
         return mean_of(b, value, list(range(value.spec.ndim)), False)
     return b.call("aten.sum.default", value)
-
-
-def _elementwise_loss(env: SizeEnv, x: TensorSpec, target: TensorSpec, reduction: int = 1, *rest: Any) -> TensorSpec:
-    if x.dtype is not target.dtype or not is_float(x.dtype):
-        raise NotCovered("loss")
-    return _reduced_loss(env, elementwise(env, x.dtype, (x, target)), reduction)
 
 
 def _loss(value_of: Callable[..., Any]) -> Callable[..., Any]:
@@ -599,10 +586,10 @@ def _smooth_l1(b: Any, difference: Any, beta: float = 1.0) -> Any:
     return b.call("aten.where.self", b.call("aten.lt.Scalar", distance, beta), near, far)
 
 
-define("aten.mse_loss.default", infer=_elementwise_loss,
+define("aten.mse_loss.default",
        decompose=_loss(lambda b, difference: b.call("aten.mul.Tensor", difference, difference)))
-define("aten.l1_loss.default", infer=_elementwise_loss, decompose=_loss(_absolute))
-define("aten.smooth_l1_loss.default", infer=_elementwise_loss, decompose=_loss(_smooth_l1))
+define("aten.l1_loss.default", decompose=_loss(_absolute))
+define("aten.smooth_l1_loss.default", decompose=_loss(_smooth_l1))
 
 
 def _class_loss(
@@ -614,7 +601,9 @@ def _class_loss(
         raise Invalid("target shape")
     if weight is not None and (weight.shape != (x.shape[-1],) or weight.dtype is not x.dtype):
         raise NotCovered("class weights")
-    return _reduced_loss(env, contiguous_spec(x.dtype, target.shape, one_device((x, target))), reduction)
+    if reduction not in (0, 1, 2):
+        raise NotCovered("reduction")
+    return contiguous_spec(x.dtype, () if reduction else target.shape, one_device((x, target)))
 
 
 def nll_of(
@@ -677,15 +666,6 @@ define("aten.ctc_loss.IntList", "aten.ctc_loss.Tensor", infer=_ctc)
 # -- Gated units --------------------------------------------------------------------------------------------------
 
 
-def _glu(env: SizeEnv, x: TensorSpec, dim: int = -1) -> TensorSpec:
-    axis = normalize_dim(dim, len(x.shape))
-    if not x.shape or type(x.shape[axis]) is not int or x.shape[axis] % 2 or not is_float(x.dtype):
-        raise NotCovered("glu")
-    if not is_contiguous(x.shape, x.stride) or any(type(s) is int and s < 2 for s in x.shape):
-        raise NotCovered("glu")
-    return contiguous_spec(x.dtype, (*x.shape[:axis], x.shape[axis] // 2, *x.shape[axis + 1 :]), x.device)
-
-
 def _glu_parts(b: Any, x: Any, dim: int = -1) -> Any:
     axis = normalize_dim(dim, x.spec.ndim)
     half = floordiv(x.spec.shape[axis], 2)
@@ -696,7 +676,7 @@ def _glu_parts(b: Any, x: Any, dim: int = -1) -> Any:
     return cast(b, b.call("aten.mul.Tensor", cast(b, first, compute_dtype(dtype)), gate), dtype)
 
 
-define("aten.glu.default", infer=_glu, decompose=_glu_parts)
+define("aten.glu.default", decompose=_glu_parts)
 
 declare("softmax.int", "_softmax.default", softmax="softmax")
 declare("log_softmax.int", "_log_softmax.default", softmax="log_softmax")

@@ -299,26 +299,12 @@ def _diagonal_index(index: Index, x: TensorSpec, offset: int = 0, dim1: int = 0,
 define("aten.diagonal.default", kind="view", infer=diagonal, index=_diagonal_index)
 
 
-def _unfold(env: SizeEnv, x: TensorSpec, dim: int, size: Any, step: Any) -> TensorSpec:
-    axis = normalize_dim(dim, len(x.shape))
-    if not x.shape or type(size) is not int or type(step) is not int or step <= 0 or size < 0:
-        raise Invalid("unfold")
-    if less(env, x.shape[axis], size):
-        raise Invalid("unfold past the end")
-    count = floordiv(x.shape[axis] - size, step) + 1
-    return view(
-        x,
-        (*x.shape[:axis], count, *x.shape[axis + 1 :], size),
-        (*x.stride[:axis], step * x.stride[axis], *x.stride[axis + 1 :], x.stride[axis]),
-    )
-
-
 def _unfold_index(index: Index, x: TensorSpec, dim: int, size: int, step: int) -> tuple[Any, ...]:
     axis = normalize_dim(dim, len(x.shape))
     return (*index[:axis], index[axis] * step + index[-1], *index[axis + 1 : -1])
 
 
-define("aten.unfold.default", kind="view", infer=_unfold, index=_unfold_index)
+define("aten.unfold.default", kind="view", index=_unfold_index)
 
 
 declare("unbind.int", "split.Tensor", "split.sizes", "split_with_sizes.default", "chunk.default",

@@ -121,7 +121,7 @@ def _promoted_float(x: Any, y: Any, *rest: Any, **kwargs: Any) -> torch.dtype:
 
 
 def unary(
-    name: str, scalar: Callable[..., Any] | None = None, infer: Callable[..., Any] = _same, **facets: Any
+    name: str, scalar: Callable[..., Any], infer: Callable[..., Any] | None = _same, **facets: Any
 ) -> None:
     """A function of one tensor that keeps the dtype."""
     define(
@@ -129,7 +129,7 @@ def unary(
     )
 
 
-def float_unary(name: str, scalar: Callable[..., Any] | None = None) -> None:
+def float_unary(name: str, scalar: Callable[..., Any]) -> None:
     """A function of one tensor that turns integers into floats."""
     unary(name, scalar, _float_unary, compute=_own_float)
 
@@ -140,7 +140,7 @@ def question(name: str, scalar: Callable[..., Any], **facets: Any) -> None:
 
 
 def binary(
-    *names: str, scalar: Callable[..., Any] | None, infer: Callable[..., Any] = _promoting, **facets: Any
+    *names: str, scalar: Callable[..., Any], infer: Callable[..., Any] | None = _promoting, **facets: Any
 ) -> None:
     """A function of two tensors (or a tensor and a number) in their common dtype."""
     define(*names, kind="pointwise", infer=infer, scalar=scalar, operands=2, **{"compute": _promoted, **facets})
@@ -193,14 +193,6 @@ float_binary(*both("div"), *both("divide"), *both("true_divide"), scalar=lambda 
              exact_number=1)
 
 
-def _divide_mode(env: SizeEnv, x: Any, y: Any, *, rounding_mode: str | None = None) -> TensorSpec:
-    if rounding_mode is None:
-        return _float_promoting(env, x, y)
-    if rounding_mode not in ("floor", "trunc"):
-        raise Invalid("rounding mode")
-    return _promoting(env, x, y)
-
-
 def _divide_mode_dtype(x: Any, y: Any, *, rounding_mode: str | None = None) -> torch.dtype:
     return _promoted_float(x, y) if rounding_mode is None else _promoted(x, y)
 
@@ -218,7 +210,7 @@ binary(
     "aten.div.Scalar_mode",
     "aten.divide.Tensor_mode",
     "aten.divide.Scalar_mode",
-    infer=_divide_mode,
+    infer=None,
     compute=_divide_mode_dtype,
     scalar=_divide_mode_scalar,
     exact_number=1,
@@ -263,11 +255,6 @@ def _power_of_tensor(env: SizeEnv, x: TensorSpec, exponent: Any) -> TensorSpec:
     return elementwise(env, _power(env, x, exponent).dtype, (x,), result_type((x, exponent)))
 
 
-def _power_of_number(env: SizeEnv, x: Any, exponent: TensorSpec) -> TensorSpec:
-    found = _power(env, x, exponent)
-    return TensorSpec(found.dtype, found.shape, contiguous_stride(found.shape), found.device)
-
-
 def _power_scalar(e: Any, x: Any, exponent: Any) -> Any:
     """Exponents for which eager multiplies do so here too."""
     if isinstance(exponent, bool) or not isinstance(exponent, (int, float)):
@@ -299,7 +286,7 @@ define(
     small_exponent=True,
 )
 binary("aten.pow.Tensor_Tensor", infer=_power, scalar=lambda e, x, y: e.pow(x, y))
-binary("aten.pow.Scalar", infer=_power_of_number, scalar=lambda e, x, y: e.pow(x, y))
+binary("aten.pow.Scalar", infer=None, scalar=lambda e, x, y: e.pow(x, y))
 
 
 # -- Comparisons, logic, bits -------------------------------------------------------------------------------------
@@ -339,18 +326,12 @@ def _bitwise(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
     return elementwise(env, dtype, (x, y), dtype)
 
 
-def _shift(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
-    if result_type((x, y)) is torch.bool:
-        raise Invalid("shift of bool")
-    return _bitwise(env, x, y)
-
-
 for _name in ("and", "or", "xor"):
     binary(*both(f"bitwise_{_name}"), *both(f"__{_name}__"), infer=_bitwise, differentiable=False,
            scalar=lambda e, x, y, _name=_name: getattr(e, f"bitwise_{_name}")(x, y))
 for _name in ("left", "right"):
     _full = f"aten.bitwise_{_name}_shift.Tensor"
-    binary(_full, f"{_full}_Scalar", *both(f"__{_name[0]}shift__"), infer=_shift, differentiable=False,
+    binary(_full, f"{_full}_Scalar", *both(f"__{_name[0]}shift__"), infer=None, differentiable=False,
            scalar=lambda e, x, y, _name=_name: getattr(e, f"shift_{_name}")(x, y))
 
 
@@ -393,16 +374,10 @@ for _name in (
     float_unary(_name, lambda e, x, _name=_name: getattr(e, _name)(x))
 for _name, _primitive in (("arcsin", "asin"), ("arccos", "acos"), ("arctan", "atan")):
     float_unary(_name, lambda e, x, _primitive=_primitive: getattr(e, _primitive)(x))
-for _name in ("asinh", "acosh", "atanh", "arcsinh", "arccosh", "arctanh", "erfinv", "digamma", "i0", "sinc"):
-    float_unary(_name)
 
 
-def _float_like(env: SizeEnv, x: TensorSpec) -> TensorSpec:
-    return like(env, x, float_result(x.dtype))
-
-
-unary("deg2rad", lambda e, x: e.mul(x, math.pi / 180), _float_like, compute=_own_float)
-unary("rad2deg", lambda e, x: e.mul(x, 180 / math.pi), _float_like, compute=_own_float)
+unary("deg2rad", lambda e, x: e.mul(x, math.pi / 180), None, compute=_own_float)
+unary("rad2deg", lambda e, x: e.mul(x, 180 / math.pi), None, compute=_own_float)
 
 
 def _numeric(env: SizeEnv, x: TensorSpec) -> TensorSpec:
@@ -435,10 +410,6 @@ question("isneginf", lambda e, x: e.eq(x, -math.inf), compute=_own_float)
 question("signbit", lambda e, x: e.signbit(x))
 
 
-def _nan_to_num(env: SizeEnv, x: TensorSpec, nan: Any = None, posinf: Any = None, neginf: Any = None) -> TensorSpec:
-    return like(env, x)
-
-
 def _nan_to_num_scalar(e: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     if posinf is None or neginf is None:
         raise NotCovered("the largest value of the dtype")
@@ -452,7 +423,7 @@ def _floats_only(x: TensorSpec, *rest: Any, **options: Any) -> torch.dtype:
     return x.dtype
 
 
-unary("nan_to_num", _nan_to_num_scalar, _nan_to_num, compute=_floats_only)
+unary("nan_to_num", _nan_to_num_scalar, None, compute=_floats_only)
 
 
 # -- Clamp, interpolation, products -------------------------------------------------------------------------------

@@ -111,7 +111,6 @@ def _own(x: TensorSpec, dtype: torch.dtype | None) -> torch.dtype:
 for _name, _overload in (("sum", "dim_IntList"), ("prod", "dim_int")):
     define(f"aten.{_name}.default", f"aten.{_name}.{_overload}", kind="reduction", infer=_sum,
            reduction=_loop(_name, _accumulated))
-define("aten.nansum.default", kind="reduction", infer=_sum)
 
 
 # -- Extremes -----------------------------------------------------------------------------------------------------
@@ -162,17 +161,9 @@ define("aten.max.dim", kind="reduction", infer=_extreme_and_index, decompose=_ex
 define("aten.min.dim", kind="reduction", infer=_extreme_and_index, decompose=_extreme_and_index_parts("amin", "argmin"))
 
 
-def _aminmax(
-    env: SizeEnv, x: TensorSpec, *, dim: int | None = None, keepdim: bool = False
-) -> tuple[TensorSpec, TensorSpec]:
-    result = _extreme(env, x, dim, keepdim)
-    return result, result
-
-
 define(
     "aten.aminmax.default",
     kind="reduction",
-    infer=_aminmax,
     decompose=lambda b, x, dim=None, keepdim=False: (
         b.call("aten.amin.default", x, [] if dim is None else [dim], keepdim),
         b.call("aten.amax.default", x, [] if dim is None else [dim], keepdim),
@@ -207,10 +198,6 @@ for _name in ("any", "all"):
     )
 
 
-def _count_nonzero(env: SizeEnv, x: TensorSpec, dim: Any = None) -> TensorSpec:
-    return reduced(x, reduced_axes(dim, len(x.shape)), False, torch.int64)
-
-
 def _count_nonzero_parts(b: Any, x: Any, dim: Any = None) -> Any:
     axes = list(reduced_axes(dim, x.spec.ndim))
     return b.call("aten.sum.dim_IntList", b.call("aten.ne.Scalar", x, 0), axes)
@@ -220,7 +207,6 @@ define(
     "aten.count_nonzero.default",
     "aten.count_nonzero.dim_IntList",
     kind="reduction",
-    infer=_count_nonzero,
     decompose=_count_nonzero_parts,
     differentiable=False,
 )
@@ -261,14 +247,6 @@ def _mean_parts(b: Any, x: Any, dim: Any = None, keepdim: bool = False, *, dtype
 define("aten.mean.default", "aten.mean.dim", kind="reduction", infer=_mean, decompose=_mean_parts)
 
 
-def _variance(
-    env: SizeEnv, x: TensorSpec, dim: Any = None, *, correction: Any = 1, keepdim: bool = False
-) -> TensorSpec:
-    if category(x.dtype) != 2:
-        raise Invalid("floats only")
-    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, x.dtype)
-
-
 def variance_of(b: Any, x: Any, axes: list[int], correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Variance and mean (in two passes) of a node that is already in its compute dtype."""
     if correction is None:
@@ -303,14 +281,6 @@ def _deviation(root: bool, with_mean: bool) -> Callable[..., Any]:
     return decompose
 
 
-def _twice(rule: Callable[..., TensorSpec]) -> Callable[..., tuple[TensorSpec, TensorSpec]]:
-    def infer(env: SizeEnv, *args: Any, **kwargs: Any) -> tuple[TensorSpec, TensorSpec]:
-        result = rule(env, *args, **kwargs)
-        return result, result
-
-    return infer
-
-
 def _unbiased(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The older overload, whose `unbiased` is a correction of 1 or 0, over all axes."""
     return lambda first, x, unbiased=True: fn(first, x, None, correction=int(unbiased))
@@ -322,29 +292,11 @@ def _unbiased_dim(fn: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-for _name, _rule in (("var", _variance), ("var_mean", _twice(_variance))):
-    for _full, _root in ((_name, False), (_name.replace("var", "std"), True)):
-        _parts = _deviation(_root, _name == "var_mean")
-        define(f"aten.{_full}.correction", kind="reduction", infer=_rule, decompose=_parts)
-        define(f"aten.{_full}.default", kind="reduction", infer=_unbiased(_rule), decompose=_unbiased(_parts))
-        define(f"aten.{_full}.dim", kind="reduction", infer=_unbiased_dim(_rule), decompose=_unbiased_dim(_parts))
-
-
-def _vector_norm(
-    env: SizeEnv,
-    x: TensorSpec,
-    ord: Any = 2,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> TensorSpec:
-    axes = reduced_axes(dim, len(x.shape))
-    if category(x.dtype) != 2 or not isinstance(ord, (int, float)) or dtype is not None and dtype is not x.dtype:
-        raise NotCovered("norm")
-    if ord < 0 or ord == math.inf:
-        require_elements(env, x, axes)
-    return reduced(x, axes, keepdim, x.dtype)
+for _name in ("var", "std", "var_mean", "std_mean"):
+    _parts = _deviation(_name.startswith("std"), _name.endswith("mean"))
+    define(f"aten.{_name}.correction", kind="reduction", decompose=_parts)
+    define(f"aten.{_name}.default", kind="reduction", decompose=_unbiased(_parts))
+    define(f"aten.{_name}.dim", kind="reduction", decompose=_unbiased_dim(_parts))
 
 
 def _vector_norm_parts(
@@ -373,17 +325,15 @@ def _vector_norm_parts(
     return cast(b, value, result)
 
 
-define("aten.linalg_vector_norm.default", kind="reduction", infer=_vector_norm, decompose=_vector_norm_parts)
+define("aten.linalg_vector_norm.default", kind="reduction", decompose=_vector_norm_parts)
 define(
     "aten.norm.Scalar",
     kind="reduction",
-    infer=lambda env, x, p=2: _vector_norm(env, x, p),
     decompose=lambda b, x, p=2: _vector_norm_parts(b, x, p),
 )
 define(
     "aten.norm.ScalarOpt_dim",
     kind="reduction",
-    infer=lambda env, x, p, dim, keepdim=False: _vector_norm(env, x, 2 if p is None else p, dim, keepdim),
     decompose=lambda b, x, p, dim, keepdim=False: _vector_norm_parts(b, x, 2 if p is None else p, dim, keepdim),
 )
 
@@ -449,12 +399,6 @@ def _safe_softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = No
 define("aten._safe_softmax.default", infer=_softmax, decompose=_safe_softmax_parts)
 
 
-def _logsumexp(env: SizeEnv, x: TensorSpec, dim: Any, keepdim: bool = False) -> TensorSpec:
-    if isinstance(dim, (tuple, list)) and not dim and x.ndim:
-        raise Invalid("no axes")  # kernels refuse them, or take them for all
-    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, float_result(x.dtype))
-
-
 def _logsumexp_parts(b: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
     result = float_result(x.spec.dtype)
     axes = list(reduced_axes(dim, x.spec.ndim))
@@ -470,7 +414,7 @@ def _logsumexp_parts(b: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
     return cast(b, value, result)
 
 
-define("aten.logsumexp.default", kind="reduction", infer=_logsumexp, decompose=_logsumexp_parts)
+define("aten.logsumexp.default", kind="reduction", decompose=_logsumexp_parts)
 
 
 # -- Scans --------------------------------------------------------------------------------------------------------
