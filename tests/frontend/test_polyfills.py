@@ -495,16 +495,13 @@ def test_cmp_to_key() -> None:
     assert sorted([1, 3, 2], key=POLYFILLS[functools.cmp_to_key](compare)) == [3, 2, 1]
 
 
-def test_iterate_call_and_strict_zip() -> None:
+def test_iterate_call() -> None:
     def until(make_iter: Any) -> list[int]:
         values = iter([1, 2, 3, 4])
         return list(make_iter(lambda: next(values), 3))
 
     assert until(polyfills.iterate_call) == until(iter)
     assert outcome(polyfills.iterate_call, lambda: (1, 2)) == outcome(iter, lambda: (1, 2))
-    for lists in ((), ("ab",), ("ab", "cd"), ("ab", "c"), ("a", "bc"), ("ab", "cd", "e"), ("a", "b", "cd"), ("", "")):
-        expected = outcome(lambda *a: list(zip(*a, strict=True)), lambda lists=lists: lists)
-        assert outcome(lambda *a: list(polyfills.zip_strict(*a)), lambda lists=lists: lists) == expected
 
 
 def test_copy_protocol() -> None:

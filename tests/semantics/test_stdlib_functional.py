@@ -488,6 +488,34 @@ def zip_strict_and_longest(x):
     return message, list(itertools.zip_longest("ab", [1])), x + 1
 
 
+@case(*(lambda parts=parts: (vec(), parts) for parts in (
+    (), ("ab",), ("ab", "cd"), ("ab", "c"), ("a", "bc"), ("ab", "cd", "e"), ("a", "b", "cd"), ("", ""))))
+def zip_strict_of_unequal_parts(x, parts):
+    iterators = [iter(part) for part in parts]
+    found = []
+    try:
+        for row in zip(*iterators, strict=len(parts) < 9):
+            found.append(row)
+    except ValueError as error:
+        found.append(str(error))
+    return found, [list(it) for it in iterators], x + len(found)
+
+
+@case(lambda: (vec(), [vec(), vec()]), lambda: (vec(), [vec(), -vec()]), breaks=("data_dependent_branch",))
+def equality_of_all_pairs(x, others):
+    if all(torch.equal(a, b.abs()) for a, b in zip(others, others, strict=True)):
+        return x + 1
+    return x - 1
+
+
+@case(lambda: (vec(), [1, 2, 3], (4, 5, 6)), lambda: (vec(), [1, 2, 3], (4, 5)))
+def breaks_in_a_strict_zip(x, a, b):
+    for v, w in zip(a, b, strict=True):
+        graph_break()
+        x = x * v + w
+    return x
+
+
 @case(one, fullgraph=True)
 def iter_with_sentinel(x):
     values = [1, 2, 0, 3]

@@ -100,7 +100,11 @@ def _rest(emitter: Emitter, value: RestIterator) -> None:
 
 @builds(ZipIterator)
 def _zip(emitter: Emitter, value: ZipIterator) -> None:
-    emitter.make(value, zip, *(_iterator(emitter, it) for it in value.iterators))
+    emitter.make(value, _strict_zip if value.strict else zip, *(_iterator(emitter, it) for it in value.iterators))
+
+
+def _strict_zip(*iterators: Any) -> Any:
+    return zip(*iterators, strict=True)
 
 
 @builds(EnumerateIterator)

@@ -21,7 +21,7 @@ from . import (
     sequences,
     texts,
 )
-from .builtins_ import iterate_call, zip_strict
+from .builtins_ import iterate_call
 from .registry import (
     ITERATOR_TYPES,
     MODELLED_METHODS,
@@ -44,5 +44,5 @@ MODULES = (arrays, attention, autograd, builtins_, deques, distributions, except
 
 __all__ = [
     "ITERATOR_TYPES", "MODULES", "ORIGINALS", "POLYFILLS", "MODELLED_TYPES", "MODELLED_METHODS", "MODELLED_ORIGINALS",
-    "GiveUp", "Items", "give_up", "is_polyfill", "iterate_call", "rest_of", "model_of", "substitute", "zip_strict",
+    "GiveUp", "Items", "give_up", "is_polyfill", "iterate_call", "rest_of", "model_of", "substitute",
 ]

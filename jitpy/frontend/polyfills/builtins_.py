@@ -157,31 +157,3 @@ def _iterate_call(function, sentinel):
         if value is sentinel or value == sentinel:
             return
         yield value
-
-
-def zip_strict(*iterables):
-    """`zip(*iterables, strict=True)`."""
-    return _zip_strict([iter(iterable) for iterable in iterables])
-
-
-def _zip_strict(iterators):
-    if not iterators:
-        return
-    while True:
-        row = []
-        for position, iterator in enumerate(iterators):
-            value = next(iterator, _MISSING)
-            if value is not _MISSING:
-                row.append(value)
-            elif position == 0:
-                for other in range(1, len(iterators)):
-                    if next(iterators[other], _MISSING) is not _MISSING:
-                        raise ValueError(f"zip() argument {other + 1} is longer than {_arguments(other)}")
-                return
-            else:
-                raise ValueError(f"zip() argument {position + 1} is shorter than {_arguments(position)}")
-        yield (*row,)
-
-
-def _arguments(count):
-    return "argument 1" if count == 1 else f"arguments 1-{count}"

@@ -21,12 +21,13 @@ from ...values import Exhausted, Interpreter, IteratorValue, SequenceIterator, T
 class ZipIterator(IteratorValue):
     """`zip(...)`."""
 
-    __slots__ = ("iterators",)
+    __slots__ = ("iterators", "strict")
     cls = zip
 
-    def __init__(self, iterators: list[Value]) -> None:
+    def __init__(self, iterators: list[Value], strict: bool = False) -> None:
         self.source = None
         self.iterators = iterators
+        self.strict = strict
 
     def children(self) -> Iterable[Any]:
         return self.iterators
@@ -34,7 +35,30 @@ class ZipIterator(IteratorValue):
     def step(self, interp: Any) -> Value:
         if not self.iterators:
             raise Exhausted
-        return TupleValue([next_sync(interp, interp.context.force(it)) for it in self.iterators])
+        items: list[Value] = []
+        try:
+            for iterator in self.iterators:
+                items.append(next_sync(interp, interp.context.force(iterator)))
+        except Exhausted:
+            if self.strict:
+                self._check_lengths(interp, len(items))
+            raise
+        return TupleValue(items)
+
+    def _check_lengths(self, interp: Any, shorter: int) -> None:
+        """Raise the program's ValueError unless all iterators end with the first one."""
+        for position in range(1, len(self.iterators)) if not shorter else ():
+            try:
+                next_sync(interp, interp.context.force(self.iterators[position]))
+            except Exhausted:
+                continue
+            raise interp.throw(ValueError, f"zip() argument {position + 1} is longer than {_arguments(position)}")
+        if shorter:
+            raise interp.throw(ValueError, f"zip() argument {shorter + 1} is shorter than {_arguments(shorter)}")
+
+
+def _arguments(count: int) -> str:
+    return "argument 1" if count == 1 else f"arguments 1-{count}"
 
 
 class EnumerateIterator(IteratorValue):

@@ -176,20 +176,23 @@ class _Finished:
 
 
 class _Parts:
-    """The parts of `zip`, `enumerate`, `map` and `filter`, as it is now."""
+    """The parts of `zip`, strict or not, `enumerate`, `map` and `filter`, as it is now."""
 
     __name__ = "<parts>"
 
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict
+
     def __get__(self, iterator: Any, owner: type | None = None) -> tuple[Any, ...]:
         state = iterator.__reduce__()
-        if len(state) > 2:
-            raise TypeError("a strict zip")
+        if (len(state) > 2) is not self.strict:
+            raise TypeError("a zip of the other kind")
         return state[1]
 
 
 _ahead = functools.cache(Ahead)
 _ends = functools.cache(Ends)
-_OVER, _FINISHED, _PARTS = _Over(), _Finished(), _Parts()
+_OVER, _FINISHED, _PARTS = _Over(), _Finished(), (_Parts(False), _Parts(True))
 
 
 # -- as Values ----------------------------------------------------------------------------------------------------
@@ -299,14 +302,15 @@ def _wrap_iterator(context: TraceContext, obj: Any, cls: type, source: Source) -
     if cls not in (zip, enumerate, map, filter):
         return None
     state = obj.__reduce__()
-    if len(state) > 2 or cls is enumerate and not _is_plain(state[1][0]):
+    strict = len(state) > 2
+    if strict and cls is not zip or cls is enumerate and not _is_plain(state[1][0]):
         return None
-    path = slot(source, _PARTS)
+    path = slot(source, _PARTS[strict])
     context.guard(path, "len", len(state[1]))
     parts: list[Any] = [Lazy(part, index(path, i)) for i, part in enumerate(state[1])]
     made: IteratorValue
     if cls is zip:
-        made = ZipIterator(parts)
+        made = ZipIterator(parts, strict)
     elif cls is enumerate:
         made = LiveEnumerate(*parts)
     else:

@@ -240,12 +240,8 @@ def slice_indices(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
 
 @builtin(zip)
 def make_zip(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
-    strict = kwargs.get("strict", FALSE)
-    if strict.is_constant and strict.value:
-        from ...polyfills.builtins_ import zip_strict
-
-        return interp.call(interp.context.const_object(zip_strict), args, {})
-    return ZipIterator([get_iter_sync(interp, a) for a in args])
+    strict = interp.truth(kwargs.get("strict", FALSE))
+    return ZipIterator([get_iter_sync(interp, a) for a in args], strict)
 
 
 @builtin(enumerate)
