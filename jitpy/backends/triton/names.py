@@ -12,7 +12,7 @@ import re
 from ...ir.graph import INPUT
 from ...schedule.expr import Expr
 from ...schedule.values import Stored
-from .helpers import helper_names
+from .helpers import HELPERS
 
 #: Names of programs' own: tiles and their axes, parameters, running values, and what is derived from those.
 _OWN = re.compile(r"(x|y|z|r|p|n|in|out|at|acc|t|partial|pid|part|row|skew|start|count|here|carried|running|value|kept)"
@@ -32,5 +32,5 @@ def stem_for(expr: Expr) -> str:
 
 def usable(stem: str) -> str:
     """The stem as a name that means nothing else in a kernel's module."""
-    taken = keyword.iskeyword(stem) or stem in _TAKEN or stem in helper_names() or _OWN.fullmatch(stem)
+    taken = keyword.iskeyword(stem) or stem in _TAKEN or stem in HELPERS or _OWN.fullmatch(stem)
     return f"{stem}_value" if taken or not stem.isidentifier() else stem

@@ -57,33 +57,20 @@ def _is_square(expr: Expr, first: Reduce, length: int) -> bool:
     return by.attr == length if mean.op == "truediv" else abs(by.attr * length - 1) < 1e-6
 
 
-class Follower:
-    """Running values of a reduction beside those of `first`; one instance serves one kernel."""
+class _Follower:
+    """Running values of a reduction beside those of `first`; one instance serves one kernel.
+
+    start   in front of the loop
+    step    inside the loop, in front of the steps of `first`, whose running values are so named, with its operands in
+            some blocks. Returns what is left for `first` to take in: those, or fewer that stand for them
+    fold    the name of the result; `running` and `first` are the other one's values and result
+    held    the result of a program of a cluster for its part of a row, which it holds; `first` is the other one's
+            result in this part. Returns a name
+    across  the result from those of all parts, of the other one and of this; `first` is the other one's result
+    """
 
     def __init__(self, first: Reduce) -> None:
         self.first = first
-
-    def start(self, emitter: ReductionEmitter) -> None:
-        """In front of the loop."""
-        raise NotImplementedError
-
-    def step(self, emitter: ReductionEmitter, running: str, blocks: list[str]) -> list[str]:
-        """Inside the loop, in front of the steps of `first`, whose running values are so named, with its operands in
-        some blocks. Returns what is left for `first` to take in: those, or fewer that stand for them."""
-        raise NotImplementedError
-
-    def fold(self, emitter: ReductionEmitter, running: str, first: str) -> str:
-        """The name of the result; `running` and `first` are the other one's values and result."""
-        raise NotImplementedError
-
-    def held(self, emitter: ReductionEmitter, first: str) -> str:
-        """The result of a program of a cluster for its part of a row, which it holds; `first` is the other one's result
-        in this part. Returns a name."""
-        raise NotImplementedError
-
-    def across(self, emitter: ReductionEmitter, parts: list[str], first: str) -> str:
-        """The result from those of all parts, of the other one and of this; `first` is the other one's result."""
-        raise NotImplementedError
 
     def _full(self, emitter: ReductionEmitter, value: str) -> str:
         name = emitter.fresh("acc")
@@ -100,7 +87,7 @@ class Follower:
         emitter.add(f"{', '.join(names)} = tl.reduce({given}, {emitter.r.place}, {combine}{keep})")
 
 
-class Exponentials(Follower):
+class Exponentials(_Follower):
     """sum(exp(x - max(x))): `total` is relative to the lane's maximum so far."""
 
     def start(self, emitter: ReductionEmitter) -> None:
@@ -139,7 +126,7 @@ class Exponentials(Follower):
         return "libdevice.fast_expf" if emitter.printer.short else "libdevice.exp"
 
 
-class Squares(Follower):
+class Squares(_Follower):
     """sum((x - mean(x)) ** 2): `mean` and `squares` of each lane's elements so far."""
 
     def start(self, emitter: ReductionEmitter) -> None:
@@ -215,3 +202,6 @@ class Squares(Follower):
         """How many elements a program of a cluster has."""
         assert type(emitter.r.size) is int
         return float(emitter.r.size // emitter.launch.cluster)
+
+
+Follower = Exponentials | Squares
