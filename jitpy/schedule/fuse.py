@@ -76,8 +76,8 @@ class Limits:
     #: rows from which that is done, and bytes of the columns' partial results up to which
     crossed_rows: int = 64
     crossed_bytes: int = 1 << 18
-    #: whether the number of columns must be known
-    crossed_known: bool = False
+    #: the most columns, which then must be known; None: any number
+    crossed_columns: int | None = None
     #: how kernels add to computed places: "ordered" as the program does, or "unordered", which repeated runs may tell
     scatters: str = "ordered"
     #: whether there are kernels that do the same to many tensors
@@ -529,8 +529,9 @@ class Fusion:
         width = sum(compute_dtype(value.dtype).itemsize for value in sums)
         if self.env.hint(column_size(space)) * width > self.limits.crossed_bytes:
             raise Refused("the columns' partial results would not stay in the cache")
-        if self.limits.crossed_known and type(column_size(space)) is not int:
-            raise Refused("the columns are not known, and so not what a program has to hold")
+        most, size = self.limits.crossed_columns, column_size(space)
+        if most is not None and not (type(size) is int and size <= most):
+            raise Refused("the columns are not known, or more than a program can hold beside a row")
         if self._reduces_across(members - columns):
             raise Refused("the rows do not lie in memory as rows")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from jitpy import config
-from jitpy.backends.triton import plan_graph, target, tiles
+from jitpy.backends.triton import plan_graph, target
 from jitpy.runtime.executable import PythonExecutable
 from jitpy.runtime.gpu.compile import Target, compile_kernels
 from jitpy.runtime.plan import CallStep, LaunchStep, Plan
@@ -47,20 +47,6 @@ def test_one_pass(name: str, shape: tuple[int, int], dtype: torch.dtype) -> None
     compare(ONE_KERNEL[name], inputs, PythonExecutable(plan)(*inputs))
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("shape", "dtype"), [((65, 1024), torch.float32), ((20, 3000), torch.bfloat16)])
-@pytest.mark.parametrize("name", ["layer norm", "softmax"])
-def test_rows_that_leave_no_registers_for_the_next(name: str, shape: tuple[int, int], dtype: torch.dtype,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are asked for ahead, and computed anew in each stage."""
-    monkeypatch.setattr(tiles, "LONGEST_AHEAD", 512)
-    inputs = [torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype), torch.randn(shape[1], dtype=dtype)]
-    plan = plan_graph(trace(ONE_KERNEL[name], inputs))
-    assert any("    fetch(" in step.kernel.source and "again(" in step.kernel.source for step in launches(plan)) is (
-        dtype is torch.bfloat16)
-    compare(ONE_KERNEL[name], inputs, PythonExecutable(plan)(*inputs))
-
-
 @pytest.mark.parametrize("fn", [rows_read_columns, columns_of_a_square, lying])
 def test_more_than_one_pass(fn: Callable[..., Any]) -> None:
     inputs = [torch.randn(30, 30), torch.randn(30, 30), torch.randn(30)]
@@ -72,6 +58,9 @@ def test_long_rows_are_left_to_kernels_of_their_own() -> None:
               torch.empty(32768, device="meta")]
     plan = plan_graph(trace(ONE_KERNEL["layer norm"], inputs))
     assert any("columns' partial results" in refusal.reason for refusal in plan.notes.refusals)
+    one, other = (value[:, :16384] for value in inputs[:2])
+    plan = plan_graph(trace(lambda x, y: (x * (x * y).sum(-1, keepdim=True), x.sum(0)), [one, other]))
+    assert any("more than a program can hold" in refusal.reason for refusal in plan.notes.refusals)
 
 
 @pytest.mark.parametrize("machine", [Target("cuda", 90), Target("hip", "gfx942", 64)], ids=["sm_90", "gfx942"])

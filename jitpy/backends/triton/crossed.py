@@ -36,12 +36,10 @@ class CrossedEmitter(ReductionEmitter):
         self.add("let_next_begin()")
         self.add("part = tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
         self.define(r, "0")
-        self.is_tight = self.launch.fetched > 0
-        if not self.is_tight:
-            self.emit(self._loads(of_rows=False))
+        self.emit(self._loads(of_rows=False))
         running = [self.begin(column) for column in kernel.columns]
         loads = self._loads(of_rows=True)
-        held = {} if self.is_tight else {expr: self.fresh("kept") for expr in loads}
+        held = {expr: self.fresh("kept") for expr in loads}
         self._read_ahead(held, f"part * {x.block}")
         outer = dict(self.names)
         with self.block(f"for x_start in range(part * {x.block}, {self.size(x.size)}, {step}):"):
@@ -50,9 +48,6 @@ class CrossedEmitter(ReductionEmitter):
             self._read_ahead(held, f"x_start + {step}")
             self._at(x, "x_start")
             self.names_held = {(expr, self.start): name for expr, name in held.items()}
-            if self.is_tight:
-                self.fetch(loads)
-                self.start_loads(loads)
             self.row()
             for column, names in zip(kernel.columns, running, strict=True):
                 self.emit([column.expr])

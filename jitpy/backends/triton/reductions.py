@@ -109,8 +109,6 @@ class ReductionEmitter(Emitter):
     aligned: Aligned | None = None
     #: programs that take chunks in turn all have as many
     even_turns = False
-    #: whether all is computed anew in each stage from what memory has, since that takes fewer registers
-    is_tight = False
     #: where the current block of `r` begins
     start = ""
 
@@ -217,13 +215,9 @@ class ReductionEmitter(Emitter):
         """All that is computed from a row, or some side by side, once `r` is defined."""
         waiting = self._loads_of_later_stages()
         self.start_loads(e for e in waiting if not children(e))
-        outer, results = dict(self.names), [reduction.result for reduction in self.kernel.reductions]
         for stage in range(_stages(self.kernel)):
             for reduction, found in self.folded(stage, waiting).items():
                 self.conclude(reduction, found)
-            if self.is_tight:
-                self.names = {**outer, **{one: self.names[one] for one in results if one in self.names}}
-                self.walks = 2
         self.stores(self.kernel.stores)
 
     def folded(self, stage: int, waiting: list[Expr]) -> dict[Reduce, list[str]]:

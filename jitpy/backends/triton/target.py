@@ -30,11 +30,12 @@ from .products import print_product
 from .reductions import print_reduction
 from .scans import print_scan
 from .scatters import print_scatter
+from .tiles import LONGEST_AHEAD
 
 #: Kernels pay for arithmetic late, and need many programs. Small tensors made ahead for others stay in the cache.
 LIMITS = Limits(few_rows=64, side_by_side=64, bytes_per_operation=0.05, bytes_per_kernel=1 << 22, cost=80,
                 scatters="unordered", batch_operands=192, batch_result=1 << 21, crossed_points=1 << 24,
-                crossed_rows=1024, crossed_bytes=1 << 16, crossed_known=True)
+                crossed_rows=1024, crossed_bytes=1 << 16, crossed_columns=LONGEST_AHEAD)
 
 
 def print_program(kernel: Kernel, in_place: dict[Value, Value], tune: bool = False, clusters: bool = False) -> Program:

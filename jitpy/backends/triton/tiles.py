@@ -45,7 +45,7 @@ THREADS_PART, LARGEST_PART = 128, 1 << 17
 FETCHED_AHEAD = 6 << 20
 #: Multiprocessors of the GPU for whose kernels all programs are at work at the same time.
 MULTIPROCESSORS = 132
-#: The longest row of these that a program holds twice, the next one too.
+#: The longest row of these: a program holds the next one, too, and a number for each column.
 LONGEST_AHEAD = 8192
 #: The longest of these: the time for computing, when nothing is read, grows with it.
 LONGEST_HELD = 32768
@@ -359,8 +359,7 @@ def scan_launch(kernel: Kernel) -> Launch:
 
 def crossed_launch(kernel: Kernel) -> Launch:
     """Tiles of a kernel that reduces rows and columns: programs, all of them at work at the same time, take rows in
-    turn, sixteen elements a thread, or eight of what is wider. Where a row leaves no registers for the next one, this
-    is asked for ahead."""
+    turn, sixteen elements a thread, or eight of what is wider."""
     hint = kernel.hint
     length = hint(prod(tuple(a.size for a in kernel.reduced)))
     row, count = max(2, power_of_two(length)), hint(prod(tuple(a.size for a in kernel.parallel)))
@@ -370,7 +369,6 @@ def crossed_launch(kernel: Kernel) -> Launch:
     launch = _launch(kernel.parallel, width, kernel.reduced, row, warps)
     launch.registers = min(128, 2048 // warps)
     launch.splits = max(2, min(MULTIPROCESSORS * 2048 // (launch.registers * warps), -(-count // (8 * width))))
-    launch.fetched = launch.splits if row > LONGEST_AHEAD else 0
     return launch
 
 
