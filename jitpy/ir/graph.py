@@ -23,6 +23,8 @@ from .trees import tree_map
 
 #: In a node's `meta`: the region (any object) whose values the backward pass computes again.
 REGION = "checkpoint"
+#: In an input's `meta`: the graph was compiled for the numbers of this tensor.
+FIXED = "fixed"
 #: In an input's `meta`: the graph is given the tensor for good, and nobody else sees it.
 OWNED = "owned"
 #: In a node's `meta`: its region is a reentrant checkpoint, through which only a pass to all leaves may go.

@@ -15,6 +15,7 @@ import jitpy
 from jitpy.engine import all_engines
 from jitpy.ir.builder import Builder
 from jitpy.ir.graph import Graph
+from jitpy.ir.passes import packing
 from jitpy.ir.passes.freezing import freeze as freeze_graph
 from tests.graph_tools import spec_of
 
@@ -103,6 +104,27 @@ def test_like_eager(name: str) -> None:
         assert frozen_ops() == ["matmul"]
     elif name != "linear of sequences":
         assert not any("norm" in op for op in frozen_ops())
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN packs weights")
+@pytest.mark.parametrize("norm", [nn.Identity(), nn.BatchNorm2d(64)], ids=["plain", "norm"])
+def test_weights_of_convolutions_are_packed_once(norm: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[packing._Convolution] = []
+    usual = packing._Convolution
+    monkeypatch.setattr(packing, "_Convolution", lambda *args: made.append(usual(*args)) or made[-1])
+    layers = nn.Conv2d(3, 64, 3), norm, nn.ReLU(), nn.Conv2d(64, 64, 3, 2, 1, groups=2), nn.ReLU(), nn.Conv2d(64, 8, 1)
+    module, x = filled(nn.Sequential(*layers)), torch.randn(2, 3, 20, 20).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        run = freeze(module)
+        torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5)
+        packed = [one.known for one in made]
+        assert len(packed) == 3 and None not in packed
+        for value in (float("nan"), float("inf"), 2.0):
+            x[0, 0, 3, 3] = value
+            torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+        assert all(one.known is other for one, other in zip(made, packed, strict=True))
+        module[3].weight.mul_(-1.5)
+        torch.testing.assert_close(run(x), module(x), rtol=1e-4, atol=1e-5)
 
 
 def replaced(parameter: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ from ..graph import GETITEM, Graph, Node
 from ..ops import normalize
 from ..ops.layout import channels_last_stride
 from ..spec import TensorSpec, prod
+from .convolutions import ConvolutionCall
 
 _WITH_RELU = "aten.cudnn_convolution_relu.default"
 _WITH_SUM = "aten.cudnn_convolution_add_relu.default"
@@ -143,20 +144,16 @@ class _Folder:
 
     def _convolution(self, node: Node, scale: Node | None, shift: Node | None, mean: Node, variance: Node,
                      eps: float) -> _Normed | None:
-        if node.op.name != "aten.convolution.default" or not self._is_alone(node) or not _is_image(node, self.where):
+        call = ConvolutionCall.of(node)
+        if call is None or call.groups != 1 or not self._is_alone(node) or not _is_image(node, self.where) \
+                or not _is_image(call.x, self.where):
             return None
-        args, kwargs = normalize(node.op, node.args, node.kwargs)
-        if kwargs or len(args) != 9:
-            return None
-        x, weight, bias, stride, padding, dilation, transposed, _, groups = args
-        if transposed is not False or groups != 1 or not _is_image(x, self.where):
-            return None
+        weight, bias = call.weight, call.bias
         before, bias_before = _before_rounding(weight), None if bias is None else _before_rounding(bias)
         if before is None or bias is not None and bias_before is None:
             return None
         turned = weight.tensor.stride == channels_last_stride(weight.tensor.shape)
-        options = ([*stride], [*padding], [*dilation])
-        return _Normed(x, before, turned, bias_before, options, scale, shift, mean, variance, eps)
+        return _Normed(call.x, before, turned, bias_before, call.places, scale, shift, mean, variance, eps)
 
     def _folded(self, b: Builder, one: _Normed) -> tuple[Node, Node]:
         """The scaled weights, rounded, and the bias in float32."""

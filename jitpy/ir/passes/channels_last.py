@@ -16,7 +16,7 @@ import torch
 
 from ..alias import Partition, alias_kind
 from ..builder import Builder
-from ..graph import GETITEM, REGION, Graph, Node
+from ..graph import FIXED, GETITEM, REGION, Graph, Node
 from ..ops.layout import channels_last_stride
 from ..spec import Dim, TensorSpec, contiguous_stride
 
@@ -108,10 +108,10 @@ def _images(node: Node) -> Iterator[_Value]:
 
 def _turned_weights(node: Node) -> Iterator[_Value]:
     """Weights that a convolution of channels-last images turns at each call on a CPU, and gradients that are turned
-    back."""
+    back. Fixed ones are packed once."""
     is_backward = node.op.name == _BACKWARD
     weight = node.args[2 if is_backward else 1]
-    if weight.tensor.device.type != "cpu":
+    if weight.tensor.device.type != "cpu" or weight.meta.get(FIXED) and weight.tensor.dtype is torch.float32:
         return
     if not is_backward or node.spec[0] is not None:  # type: ignore[index]
         yield _value(weight)

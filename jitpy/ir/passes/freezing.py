@@ -19,7 +19,7 @@ import torch
 from ..alias import AliasGroups
 from ..builder import Builder
 from ..folding import compute, foldable
-from ..graph import CONSTANT, GETITEM, Graph, Node
+from ..graph import CONSTANT, FIXED, GETITEM, Graph, Node
 from ..ops import normalize
 from ..spec import TensorSpec, prod
 from .cleanup import remove_dead_code
@@ -48,6 +48,7 @@ def freeze(graph: Graph, values: dict[Node, torch.Tensor]) -> Frozen:
     freezer.replace_values()
     remove_dead_code(graph)
     freezer.drop_unread()
+    freezer.mark_inputs()
     return freezer.frozen
 
 
@@ -103,6 +104,14 @@ class _Freezer:
         self.graph.inputs += [node for node in added if node in read]
         self.frozen.constants = [value for node, value in zip(added, self.frozen.constants, strict=True)
                                  if node in read]
+
+    def mark_inputs(self) -> None:
+        """Tell later passes which inputs are known: they pack the weights of convolutions."""
+        for node in self.graph.inputs:
+            node.meta[FIXED] = node in self.known
+        self.frozen.done += [f"{node.name} has fixed weights" for node in self.graph.nodes
+                             if node.op.convolution is not None and node.args[1] in self.known
+                             and node.args[1].tensor.device.type == "cpu"]
 
     # -- batch norms
 

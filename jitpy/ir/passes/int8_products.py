@@ -19,9 +19,9 @@ import torch
 from ..builder import Builder
 from ..graph import Graph, Node
 from ..op import Op
-from ..ops import normalize
 from ..ops.layout import channels_last_stride
 from ..spec import TensorSpec, contiguous_stride, prod
+from .convolutions import ConvolutionCall
 
 #: how long rows may be, so that no sum of 32 bits overflows
 _LONGEST = 1 << 14
@@ -131,22 +131,18 @@ def use_integer_convolutions(graph: Graph) -> list[str]:
     """Rewrite convolutions of dequantised images, with dequantised weights, in place. One text a change."""
     mapping: dict[Node, Node] = {}
     for node in [node for node in graph.nodes if node.op.convolution is not None and _has_kernel()]:
-        args, kwargs = normalize(node.op, node.args, node.kwargs)
-        left, right = _activation(args[0]), _weight(args[1])
-        groups, transposed = node.op.convolution.reads(args)  # type: ignore[union-attr]
-        bias, *places = (*args, *_DEFAULTS[len(args):])[2:6]
-        if left is None or right is None or kwargs or transposed or left[0].tensor.ndim != 4 or \
-                left[0].tensor.dtype is not torch.uint8 or \
-                not all(isinstance(one, (list, tuple)) and len(one) in (1, 2) for one in places):
+        call = ConvolutionCall.of(node)
+        left, right = (None, None) if call is None else (_activation(call.x), _weight(call.weight))
+        if call is None or left is None or right is None or left[0].tensor.ndim != 4 or \
+                left[0].tensor.dtype is not torch.uint8:
             continue
-        spec = node.tensor
+        spec, bias = node.tensor, call.bias
         if spec.requires_grad or spec.device.type != "cpu" or spec.dtype is not torch.float32 or not spec.is_static or \
-                isinstance(bias, Node) and bias.tensor.dtype is not torch.float32 or \
+                bias is not None and bias.tensor.dtype is not torch.float32 or \
                 spec.stride not in (contiguous_stride(spec.shape), channels_last_stride(spec.shape)):
             continue
         inner = spec.with_(stride=channels_last_stride(spec.shape))
-        stride, padding, dilation = (list(one) if len(one) == 2 else [*one, *one] for one in places)
-        op = Op("ir.int8_convolution", _Convolution(*left[1:], (stride, padding, dilation), groups),
+        op = Op("ir.int8_convolution", _Convolution(*left[1:], call.places, call.groups),
                 infer=lambda env, *args, inner=inner, **kwargs: inner, aliasing=lambda *args, **kwargs: "copy")
         b = Builder(graph, node)
         made = b.call(op, left[0], *right, bias, spec=inner)
@@ -156,10 +152,6 @@ def use_integer_convolutions(graph: Graph) -> list[str]:
         graph.replace(mapping)
         graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
     return [f"{node.name}: a convolution of integers" for node in mapping]
-
-
-#: those of a convolution's arguments: operands, bias, stride, padding, dilation
-_DEFAULTS = (None, None, None, [1, 1], [0, 0], [1, 1])
 
 
 @functools.cache
