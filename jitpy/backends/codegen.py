@@ -118,7 +118,7 @@ def _joined(graph: Graph, parts: list[Part], compiled: list[tuple[Callable[..., 
             ) -> Callable[..., tuple[Any, ...]]:
     """The compiled parts of a graph, and whether their results have the strides of their specs, as one callable."""
     from ..runtime.executable import make_executable
-    from ..runtime.plan import CallStep, FreeStep, Plan, SlotRef
+    from ..runtime.plan import CallStep, Plan, SlotRef, freed_early
     from .planner import with_stride
     from .size_table import SizeTable
 
@@ -145,14 +145,9 @@ def _joined(graph: Graph, parts: list[Part], compiled: list[tuple[Callable[..., 
                 stride = tuple(map(table.ref, spec.stride))
                 calls.append(CallStep(with_stride, (SlotRef(slots[node]), stride), {}, (conform[node],)))
     outputs = tuple(slots[node] for node in graph.outputs)
-    steps: list[Any] = []
-    kept = {*range(len(graph.inputs)), *outputs}
-    for call in reversed(calls):
-        done = sorted({ref.slot for ref in call.args if isinstance(ref, SlotRef)} - kept)
-        kept.update(done)
-        steps += [FreeStep(tuple(done)), call] if done else [call]
+    steps = freed_early(calls, len(graph.inputs), outputs)
     table.finish()
-    return make_executable(Plan(len(graph.inputs), next(numbers), outputs, steps[::-1], symbols=table.symbols,
+    return make_executable(Plan(len(graph.inputs), next(numbers), outputs, steps, symbols=table.symbols,
                                 n_sizes=len(table), size_function_py=table.python_function(),
                                 size_entries=table.start_entries, n_symbols=table.n_symbols, autograd=True))
 

@@ -15,9 +15,9 @@ from ..ir.alias import alias_kind, any_needs_grad, copies_before_write, views_be
 from ..ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
 from ..ir.interpret import in_inference_mode
 from ..ir.ops.registered import looks_at_grad_mode
-from ..ir.trees import tree_leaves, tree_map
+from ..ir.trees import tree_map
 from ..runtime.autograd_node import watch_change
-from ..runtime.plan import BindStep, CallStep, CopyStep, FreeStep, Plan, SlotRef, counted_writes
+from ..runtime.plan import CallStep, CopyStep, Plan, SlotRef, counted_writes, freed_early
 from .size_table import SizeTable
 
 
@@ -66,7 +66,7 @@ class _Planner:
             self._watch_changes()
         self.table.finish()
         if not self.follows_grad:
-            self.steps = _free_early(self.steps, len(graph.inputs), set(outputs))
+            self.steps = freed_early(self.steps, len(graph.inputs), outputs)
         return Plan(len(graph.inputs), self.n_slots, outputs, self.steps, symbols=self.table.symbols,
                     n_sizes=len(self.table), size_function_py=self.table.python_function(),
                     size_entries=self.table.start_entries, n_symbols=self.table.n_symbols,
@@ -186,28 +186,3 @@ def _scattered(scatter: Callable[..., torch.Tensor], base: torch.Tensor, *args: 
 def _constant(tensor: torch.Tensor) -> torch.Tensor:
     """An output that is a constant is the constant itself."""
     return tensor
-
-
-def _free_early(steps: list[Any], n_inputs: int, outputs: set[int]) -> list[Any]:
-    """`steps` with a FreeStep after each one that reads some slots for the last time."""
-    seen = set(outputs) | set(range(n_inputs))
-    result: list[Any] = []
-    for step in reversed(steps):
-        last = sorted(slot for slot in set(_slots_of(step)) if slot not in seen)
-        if last:
-            seen.update(last)
-            result.append(FreeStep(tuple(last)))
-        result.append(step)
-    return result[::-1]
-
-
-def _slots_of(step: Any) -> list[int]:
-    """The slots that a step reads or fills."""
-    if isinstance(step, CopyStep):
-        return [step.target, step.source]
-    if isinstance(step, BindStep):
-        return [symbol.place.slot for symbol in step.symbols]
-    found = [slot for slot in step.slots if slot is not None]
-
-    found += [leaf.slot for leaf in tree_leaves((step.args, step.kwargs)) if isinstance(leaf, SlotRef)]
-    return found

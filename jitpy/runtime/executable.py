@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -41,6 +41,8 @@ from jitpy.runtime.plan import (
     SymbolBinding,
     ViewStep,
     Workspace,
+    slots_filled,
+    slots_read,
 )
 
 from ..ir.trees import tree_leaves
@@ -132,44 +134,22 @@ def check_plan(plan: Plan) -> None:
         raise ValueError("plan: it has sizes, so it needs a size function")
     for number, step in enumerate(plan.steps):
         what = f"step {number} ({type(step).__name__})"
-        if isinstance(step, KernelStep):
-            for pointer in step.pointers:
-                if isinstance(pointer, SlotRef):
-                    read(pointer.slot, what)
-            if not set(step.writes) <= set(range(plan.n_inputs)):
-                raise ValueError(f"plan: {what}: `writes` lists inputs only, not {step.writes}")
-        elif isinstance(step, LaunchStep):
-            for argument in step.arguments:
-                if isinstance(argument, SlotRef):
-                    read(argument.slot, what)
+        if not isinstance(step, Step):
+            raise TypeError(f"plan: not a step: {step!r}")
+        for slot in slots_read(step):
+            read(slot, what)
+        filled.update(slots_filled(step))
+        if isinstance(step, (KernelStep, LaunchStep)) and not set(step.writes) <= set(range(plan.n_inputs)):
+            raise ValueError(f"plan: {what}: `writes` lists inputs only, not {step.writes}")
+        if isinstance(step, LaunchStep):
             for kernel, grid in launch_variants(step):
                 if len(kernel.parameters) != len(step.arguments) or not 1 <= len(grid) <= 3:
                     raise ValueError(f"plan: {what}: kernel {kernel.name} takes {len(kernel.parameters)} arguments and "
                                      f"1 to 3 grid dimensions, not {len(step.arguments)} and {len(grid)}")
-            if not set(step.writes) <= set(range(plan.n_inputs)):
-                raise ValueError(f"plan: {what}: `writes` lists inputs only, not {step.writes}")
-        elif isinstance(step, CallStep):
-            for ref in _refs_in((step.args, step.kwargs)):
-                if isinstance(ref, SlotRef):
-                    read(ref.slot, what)
-            filled.update(slot for slot in step.slots if slot is not None)
-        elif isinstance(step, ViewStep):
-            read(step.base, what)
-            filled.add(step.slot)
-        elif isinstance(step, CopyStep):
-            read(step.target, what)
-            read(step.source, what)
-        elif isinstance(step, AllocStep):
-            filled.add(step.slot)
-        elif isinstance(step, BindStep):
-            for symbol in step.symbols:
-                read(symbol.place.slot, what)
-            if step.entries and not (step.function or step.function_py):
-                raise ValueError(f"plan: {what} fills sizes, so it needs a size function")
-        elif isinstance(step, FreeStep):
+        if isinstance(step, BindStep) and step.entries and not (step.function or step.function_py):
+            raise ValueError(f"plan: {what} fills sizes, so it needs a size function")
+        if isinstance(step, FreeStep):
             filled.difference_update(step.slots)
-        else:
-            raise TypeError(f"plan: not a step: {step!r}")
     for slot in plan.outputs:
         read(slot, "an output")
     if filled and not (min(filled) >= 0 and max(filled) < plan.n_slots):
@@ -180,10 +160,6 @@ def launch_variants(step: LaunchStep) -> list[tuple[GpuKernel, tuple[Size, ...]]
     """Every kernel that a step may launch, with its grid: the usual one, the general one, then candidates."""
     general = [] if step.general is None else [(step.general, step.general_grid or step.grid)]
     return [(step.kernel, step.grid), *general, *step.candidates]
-
-
-def _refs_in(value: Any) -> Iterator[SlotRef | SizeRef]:
-    return (leaf for leaf in tree_leaves(value) if isinstance(leaf, (SlotRef, SizeRef)))
 
 
 class PythonExecutable:
@@ -279,7 +255,7 @@ class _Call:
 
 
 def _has_refs(value: Any) -> bool:
-    return any(True for _ in _refs_in(value))
+    return any(isinstance(leaf, (SlotRef, SizeRef)) for leaf in tree_leaves(value))
 
 
 def _symbol(binding: SymbolBinding, slots: list[Any]) -> int:
@@ -338,7 +314,7 @@ def _make_action(step: Step, plan: Plan) -> Callable[[_Call], None]:
             for slot in step.slots:
                 call.slots[slot] = None
         return free
-    raise TypeError(f"plan: not a step: {step!r}")
+    raise AssertionError(step)
 
 
 def _kernel_action(step: KernelStep, plan: Plan) -> Callable[[_Call], None]:

@@ -10,20 +10,22 @@ from the inputs at the start of each call; those that depend on data are filled 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ..ir.sizes import SizeCheckFailed
+from ..ir.trees import tree_leaves
 from .gpu.kernel import GpuKernel
 from .tensor_facts import count_writes
 
 __all__ = [
     "AllocStep", "BindStep", "BoundSymbol", "CallStep", "CopyStep", "FreeStep", "KernelStep", "LaunchStep", "Plan",
     "ScheduleNotes", "Size", "SizeCheckFailed", "SizeRef", "SlotRef", "Step", "SymbolBinding", "ViewStep", "Workspace",
-    "counted_writes",
+    "counted_writes", "freed_early", "slots_filled", "slots_in", "slots_read",
 ]
 
 
@@ -243,3 +245,77 @@ def counted_writes(more: dict[int, int]) -> list[Step]:
     """The last step of a plan with these `more_writes`: their version counters move."""
     return [CallStep(count_writes, (number, *(SlotRef(slot) for slot in more if more[slot] == number)), {}, (),
                      multiple=True) for number in sorted(set(more.values()))]
+
+
+# -- which slots steps read and fill ------------------------------------------------------------------------
+
+
+def slots_in(value: Any) -> Iterator[int]:
+    """The slots that nested arguments mention."""
+    return (leaf.slot for leaf in tree_leaves(value) if isinstance(leaf, SlotRef))
+
+
+_READS: dict[type, Callable[[Any], Iterable[int]]] = {
+    AllocStep: lambda step: (),
+    KernelStep: lambda step: slots_in(step.pointers),
+    LaunchStep: lambda step: slots_in(step.arguments),
+    CallStep: lambda step: slots_in((step.args, step.kwargs)),
+    ViewStep: lambda step: (step.base,),
+    CopyStep: lambda step: (step.target, step.source),
+    BindStep: lambda step: (symbol.place.slot for symbol in step.symbols),
+    FreeStep: lambda step: (),
+}
+
+
+def slots_read(step: Step) -> Iterable[int]:
+    return _READS[type(step)](step)
+
+
+def slots_filled(step: Step) -> list[int]:
+    if isinstance(step, CallStep):
+        return [slot for slot in step.slots if slot is not None]
+    return [step.slot] if isinstance(step, (AllocStep, ViewStep)) else []
+
+
+def freed_early(steps: Sequence[Step], n_inputs: int, outputs: Iterable[int]) -> list[Step]:
+    """`steps` with a FreeStep after each one that mentions some slots for the last time."""
+    kept = {*range(n_inputs), *outputs}
+    result: list[Step] = []
+    for step in reversed(steps):
+        last = sorted({*slots_read(step), *slots_filled(step)} - kept)
+        kept.update(last)
+        result += [FreeStep(tuple(last)), step] if last else [step]
+    return result[::-1]
+
+
+def last_reads(plan: Plan) -> list[tuple[int, ...]]:
+    """For each step the inputs that no later one reads."""
+    later = set(plan.outputs)
+    found: list[tuple[int, ...]] = []
+    for step in reversed(plan.steps):
+        read = set(slots_read(step)) - later
+        later |= read
+        found.append(tuple(slot for slot in sorted(read) if slot < plan.n_inputs))
+    return found[::-1]
+
+
+def plain_views(plan: Plan) -> tuple[int, ...]:
+    """The slots of views without the bookkeeping of autograd and version counters: nobody sees them as tensor objects,
+    or nobody sees anything else that shares their memory."""
+    if plan.autograd:
+        return ()
+    visible = {*range(plan.n_inputs), *plan.outputs}
+    home: dict[int, int] = {}  # by slot, the one whose memory it shows, where an AllocStep made that
+    views: list[int] = []
+    for step in plan.steps:
+        if isinstance(step, CallStep):
+            visible.update(slots_read(step))
+        elif isinstance(step, CopyStep):
+            visible.add(step.target)
+        owner = home.get(step.base, -1) if isinstance(step, ViewStep) else -1
+        for slot in slots_filled(step):
+            home[slot] = slot if isinstance(step, AllocStep) else owner
+        views += [step.slot] if isinstance(step, ViewStep) else []
+    seen = Counter(home[view] for view in views if view in visible)
+    return tuple(view for view in views if view not in visible or
+                 home[view] >= 0 and home[view] not in visible and seen[home[view]] == 1)

@@ -61,6 +61,7 @@ struct Program {
     n_slots = reader.n_slots;
     n_sizes = reader.n_sizes;
     outputs = reader.slots(attribute(plan, "outputs").get());
+    for (int32_t slot : outputs) TORCH_CHECK_VALUE(slot >= 0, "plan: an output is None");
     overwritten = reader.slots(attribute(plan, "overwritten").get());
     for (int32_t slot : overwritten)
       TORCH_CHECK_VALUE(0 <= slot && slot < n_inputs, "plan: `overwritten` lists inputs only, not ", slot);
@@ -81,7 +82,7 @@ struct Program {
       has_calls |= steps.back()->is_call();
     }
     find_stretches();
-    find_last_reads(reader, items.get());
+    read_last_reads(reader, plan);
     *kept = reader.take_kept();
   }
 
@@ -207,15 +208,10 @@ struct Program {
     end_at(steps.size(), nullptr);
   }
 
-  void find_last_reads(const PlanReader& reader, PyObject* items) {
-    std::vector<bool> read_later(n_slots, false);
-    for (int32_t slot : outputs) read_later[slot] = true;
-    last_reads.resize(steps.size());
-    for (size_t i = steps.size(); i-- > 0;)
-      for (int32_t slot : reader.slots_read(PySequence_Fast_GET_ITEM(items, i))) {
-        if (slot < n_inputs && !read_later[slot]) last_reads[i].push_back(slot);
-        read_later[slot] = true;
-      }
+  void read_last_reads(const PlanReader& reader, PyObject* plan) {
+    Ref found = reader.analysis("last_reads", plan);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found.get()); ++i)
+      last_reads.push_back(reader.slots(PyList_GET_ITEM(found.get(), i)));
   }
 
   Ref take_outputs(Frame& frame) const {

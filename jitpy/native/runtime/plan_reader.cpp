@@ -1,6 +1,5 @@
 // `PlanReader`: the dataclasses of a plan, read once while the plan is made native.
 #include <algorithm>
-#include <functional>
 
 #include <torch/csrc/Device.h>
 
@@ -76,7 +75,12 @@ PlanReader::PlanReader(PyObject* plan) {
   TORCH_CHECK_VALUE(!device.is_cuda() || device.has_index(), "plan: a CUDA device needs its index");
   TORCH_CHECK_VALUE(0 <= n_inputs && n_inputs <= n_slots && n_sizes >= 0, "plan: bad slot or size count");
   unseen_ = slots(attribute(plan, "unseen").get());
-  find_plain_views(plan);
+  plain_view.assign(n_slots, false);
+  for (int32_t view : slots(analysis("plain_views", plan).get())) plain_view[view] = true;
+}
+
+Ref PlanReader::analysis(const char* name, PyObject* plan) const {
+  return checked(PyObject_CallMethod(module_.get(), name, "O", plan));
 }
 
 PyObject* PlanReader::keep(PyObject* value) const {
@@ -141,85 +145,6 @@ bool PlanReader::has_refs(PyObject* value) const {
     return has_refs(slice->start) || has_refs(slice->stop) || has_refs(slice->step);
   }
   return false;
-}
-
-void PlanReader::visit_slots(PyObject* value, const std::function<void(int32_t)>& visit) const {
-  if (is_slot_ref(value)) {
-    visit(slot_attribute(value, "slot"));
-  } else if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
-      visit_slots(PySequence_Fast_GET_ITEM(value, i), visit);
-  } else if (PyDict_CheckExact(value)) {
-    PyObject *key, *item;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(value, &position, &key, &item)) visit_slots(item, visit);
-  } else if (PySlice_Check(value)) {
-    auto* slice = reinterpret_cast<PySliceObject*>(value);
-    for (PyObject* part : {slice->start, slice->stop, slice->step}) visit_slots(part, visit);
-  }
-}
-
-std::vector<int32_t> PlanReader::slots_read(PyObject* step) const {
-  std::vector<int32_t> found;
-  auto add = [&](int32_t slot) { found.push_back(slot); };
-  if (Py_TYPE(step) == call_) {
-    visit_slots(attribute(step, "args").get(), add);
-    visit_slots(attribute(step, "kwargs").get(), add);
-  } else if (Py_TYPE(step) == kernel_) {
-    visit_slots(attribute(step, "pointers").get(), add);
-  } else if (Py_TYPE(step) == launch_) {
-    visit_slots(attribute(step, "arguments").get(), add);
-  } else if (Py_TYPE(step) == view_) {
-    add(slot_attribute(step, "base"));
-  } else if (Py_TYPE(step) == copy_) {
-    add(slot_attribute(step, "target"));
-    add(slot_attribute(step, "source"));
-  } else if (Py_TYPE(step) != alloc_ && Py_TYPE(step) != free_) {
-    for (int32_t i = 0; i < n_slots; ++i) add(i);  // of what may read anything nothing is known
-  }
-  return found;
-}
-
-// A view needs the bookkeeping of autograd and version counters only where somebody can see it as a tensor object, and
-// something else that shares its memory as well.
-void PlanReader::find_plain_views(PyObject* plan) {
-  visible_.assign(n_slots, false);
-  for (int32_t i = 0; i < n_inputs; ++i) visible_[i] = true;
-  for (int32_t i : slots(attribute(plan, "outputs").get())) {
-    TORCH_CHECK_VALUE(i >= 0, "plan: an output is None");
-    visible_[i] = true;
-  }
-  auto mark = [&](PyObject* value) { visit_slots(value, [&](int32_t number) { visible_[number] = true; }); };
-  // `home[slot]`: the slot whose memory a view shows, where an AllocStep made it; else -1
-  std::vector<int32_t> home(n_slots, -1), views;
-  Ref steps = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(steps.get()); ++i) {
-    PyObject* step = PySequence_Fast_GET_ITEM(steps.get(), i);
-    if (Py_TYPE(step) == call_) {
-      mark(attribute(step, "args").get());
-      mark(attribute(step, "kwargs").get());
-      for (int32_t number : slots(attribute(step, "slots").get()))
-        if (number >= 0) home[number] = -1;
-    } else if (Py_TYPE(step) == copy_) {
-      visible_[slot_attribute(step, "target")] = true;
-    } else if (Py_TYPE(step) == alloc_) {
-      int32_t number = slot_attribute(step, "slot");
-      home[number] = number;
-    } else if (Py_TYPE(step) == view_) {
-      int32_t number = slot_attribute(step, "slot");
-      home[number] = home[slot_attribute(step, "base")];
-      views.push_back(number);
-    }
-  }
-  plain_view.assign(n_slots, false);
-  std::vector<int> seen(n_slots, 0);
-  for (int32_t number : views)
-    if (visible_[number] && home[number] >= 0) ++seen[home[number]];
-  for (int32_t number : views) {
-    int32_t owner = home[number];
-    bool only_one = owner >= 0 && !visible_[owner] && seen[owner] == 1;
-    plain_view[number] = !autograd && (!visible_[number] || only_one);
-  }
 }
 
 }  // namespace jitpy

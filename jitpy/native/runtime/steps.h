@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -70,8 +69,8 @@ class PlanReader {
   // Does a nested argument mention a slot or a size?
   bool has_refs(PyObject* value) const;
 
-  // The slots that a step reads (for steps not known here: all).
-  std::vector<int32_t> slots_read(PyObject* step) const;
+  // What a function of jitpy/runtime/plan.py says of the plan.
+  Ref analysis(const char* name, PyObject* plan) const;
 
   std::unique_ptr<Step> step(PyObject* value) const;
   std::unique_ptr<Step> bind_step(PyObject* value) const;
@@ -88,11 +87,6 @@ class PlanReader {
   std::vector<bool> plain_view;
 
  private:
-  void find_plain_views(PyObject* plan);
-  void visit_slots(PyObject* value, const std::function<void(int32_t)>& visit) const;
-
-  // per slot: may anything but kernels see the tensor object? (inputs, outputs, what is given to calls)
-  std::vector<bool> visible_;
   std::vector<int32_t> unseen_;
   Ref module_;
   Ref kept_;

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ...ir.trees import tree_leaves, tree_map
+from ...ir.trees import tree_map
 from ..plan import (
     AllocStep,
     BindStep,
@@ -21,6 +21,7 @@ from ..plan import (
     SlotRef,
     Step,
     ViewStep,
+    slots_read,
 )
 
 Number = Callable[[int], int]
@@ -70,7 +71,7 @@ def with_results_enclosed(plan: Plan, enter: Callable[[], None], leave: Callable
             continue
         results = tuple(SlotRef(slot) for slot in step.slots if slot is not None)
         if _may_alias(step.function):
-            shown.update(_slots_in((step.args, step.kwargs)))
+            shown.update(slots_read(step))
         steps += [CallStep(leave, (step.args, step.kwargs, results), {}, ()), step, CallStep(enter, (), {}, ())]
     return dataclasses.replace(plan, steps=steps[::-1])
 
@@ -80,10 +81,6 @@ def _may_alias(function: Any) -> bool:
     if isinstance(function, torch._ops.OpOverload):
         return any(result.alias_info is not None for result in function._schema.returns)
     return True
-
-
-def _slots_in(value: Any) -> Iterator[int]:
-    return (leaf.slot for leaf in tree_leaves(value) if isinstance(leaf, SlotRef))
 
 
 def renumbered(step: Step, number: Number) -> Step:
