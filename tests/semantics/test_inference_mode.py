@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import jitpy
 from tests.semantics.harness import case, make_test
 
 MODE = torch.inference_mode()
@@ -360,6 +362,42 @@ def version_asked_for(x):
 @case(made_inside)
 def inference_argument_is_written_behind(x):
     x.add_(1)
+
+
+def _seen(kind: str, hooks: str) -> torch.Tensor:
+    base = torch.ones(4, requires_grad=True)
+    owner = base * 2 if "computed" in kind else torch.ones(4) if "told" in kind else base
+    with torch.set_grad_enabled("no_grad" not in kind):
+        view = owner[:2]
+    if "told" in kind:
+        owner.requires_grad_()
+    if "written" in kind:
+        owner.mul_(2)
+    elif hooks == "view" and view.requires_grad:
+        view.register_hook(lambda g: g * 2)
+    if hooks == "base":
+        base.register_hook(lambda g: g * 3)
+    return view
+
+
+@pytest.mark.parametrize("hooks", ["none", "view", "base"])
+@pytest.mark.parametrize("kind", ["no_grad", "no_grad computed", "no_grad told", "no_grad computed written", "computed",
+                                  "computed written"])
+def test_views_from_outside(kind: str, hooks: str) -> None:
+    def asks(x: torch.Tensor) -> Any:
+        return x * 2, x.is_leaf, x.requires_grad, x.retains_grad, x[:1].is_leaf
+
+    jitted = jitpy.jit(asks, backend="eager")
+    for mode in (torch.enable_grad, torch.inference_mode, torch.no_grad, torch.inference_mode):
+        found = []
+        for fn in (asks, jitted):
+            try:
+                with mode():
+                    result, *answers = fn(_seen(kind, hooks))
+                found.append((result.tolist(), result.requires_grad, result.is_inference(), answers))
+            except RuntimeError as error:
+                found.append(str(error))
+        assert found[0] == found[1], mode
 
 
 test_all = make_test(__name__)

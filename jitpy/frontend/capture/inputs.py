@@ -111,7 +111,7 @@ def _is_kept_up(tensor: torch.Tensor) -> bool:
 
 def ask_leaf(tensor: torch.Tensor) -> bool:
     """Whether a tensor from outside is a leaf. Uncapturable for views that a graph cannot hold."""
-    if torch.is_inference_mode_enabled() and tensor.requires_grad and tensor._base is not None:
+    if torch.is_inference_mode_enabled() and _is_kept_up(tensor):
         # autograd would bring the view's history up to date, which inference mode does not let it
         return False
     try:
