@@ -254,3 +254,23 @@ def test_what_was_compiled_for_a_leaf(kind: str) -> None:
     jitted = jitpy.jit(step, backend="eager")
     jitted(torch.ones(3, requires_grad=True))
     assert outcome(jitted) == outcome(step)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_beside_a_pass_to_another_tensor(hooked: bool) -> None:
+    def gradient(v, g):
+        return torch.autograd.grad((v * v).sum(), v)[0] + g.detach(), g.is_leaf
+
+    def outcome(function: Any) -> Any:
+        v = torch.arange(3.0, requires_grad=True)
+        with torch.no_grad():
+            g = v[:]
+        if hooked:
+            g.register_hook(lambda grad: grad * 2)
+        grad, leaf = function(v, g)
+        return _facts(grad), leaf, _facts(v.grad), _facts(g.grad)
+
+    jitpy.reset()
+    jitted = jitpy.jit(gradient, backend="eager")
+    for _ in range(2):
+        assert outcome(jitted) == outcome(gradient)

@@ -328,7 +328,7 @@ def _run_grad(builder: GraphBuilder, outputs: list[TracedTensor], cotangents: li
         if not tensor.spec.requires_grad:
             raise Uncapturable("exception", "the gradient of a tensor that does not require grad")
     for entry in builder.inputs:
-        if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad:
+        if isinstance(entry.value, torch.Tensor) and entry.value.requires_grad and not entry.payload.storage.unrecorded:
             _guard_hooks(builder, entry)
     wrt = [builder.parameters.root(tensor) for tensor in inputs]
     _check_histories(builder, _output_nodes(builder, outputs), wrt)
