@@ -8,8 +8,6 @@ arguments; those with symbolic sizes by the capture whose symbols these are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,38 +16,25 @@ from ..ir import ops
 from ..ir.algebra import sympy
 from ..ir.builder import Builder
 from ..ir.graph import Node
-from ..ir.interrupts import CaptureMode
-from ..ir.op import NotCovered, Op
+from ..ir.op import NotCovered, Op, Uncapturable
 from ..ir.ops import symbolic, to_specs
-from ..ir.ops.functional import functional_of
-from ..ir.ops.oracle import META, Ref, ask, fake_tensor, mentions_symbols, needed
+from ..ir.ops.fake_tensors import (
+    Constant,
+    FakeTensor,
+    Tape,
+    Template,
+    environment,
+    make_fake,
+    spec_of,
+    tensors_of,
+)
+from ..ir.ops.oracle import META, Ref, ask, mentions_symbols, references
 from ..ir.ops.quiet import without_compiler_import
 from ..ir.ops.registered import has_python_gradient
 from ..ir.sizes import SizeEnv
 from ..ir.spec import TensorSpec
 from ..ir.trees import tree_leaves, tree_map
 from .pullback import Pullback
-
-
-@dataclass(slots=True)
-class Record:
-    """One ATen call. `results` are the numbers of its results; None where it has none."""
-
-    overload: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    results: tuple[int | None, ...]
-    multiple: bool
-
-
-@dataclass(slots=True)
-class Recording:
-    """The calls of an op, and what it returned, in terms of `Ref`s. Values 0, 1, ... are the op's tensor arguments,
-    then (in a backward recording) its results and their gradients."""
-
-    records: list[Record] = field(default_factory=list)
-    result: Any = None
-
 
 #: kinds of arguments that a recording depends on as they are
 _PLAIN = (bool, int, float, complex, str, torch.dtype, torch.layout, torch.memory_format)
@@ -87,8 +72,8 @@ def expand_by_recording(b: Builder, node: Node, args: tuple[Any, ...], kwargs: d
     raise NotCovered(f"the result of {node.op}")
 
 
-def _record_forward(tape: _Tape, op: Op, args: Any, kwargs: Any) -> Any:
-    return tape.refer(op.target(*args, **kwargs))
+def _record_forward(tape: Tape, op: Op, args: Any, kwargs: Any) -> Any:
+    return op.target(*args, **kwargs)
 
 
 # -- ops that autograd knows ------------------------------------------------------------------------------------------
@@ -135,16 +120,16 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     return result
 
 
-def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create_graph: bool, tape: _Tape, op: Op,
+def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create_graph: bool, tape: Tape, op: Op,
                      args: Any, kwargs: Any) -> Any:
     if has_python_gradient(op.target):  # type: ignore[arg-type]
         raise NotCovered(f"{op}: its gradient is Python of the program's")
-    inputs = _meta_tensors((args, kwargs))
+    inputs = tensors_of((args, kwargs))
     with torch.enable_grad():
         result = op.target(*args, **kwargs)
     results = result if isinstance(result, (tuple, list)) else (result,)
     # what the forward call made counts as given
-    tape.start_again([*inputs, *(r for r in results if isinstance(r, torch.Tensor))])
+    tape.start_again([*inputs, *tensors_of(results)])
     outputs, grads = [], []
     for value, there in zip(results, defined, strict=True):
         if there:
@@ -152,27 +137,28 @@ def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create
                 raise NotCovered(f"{op}: a gradient of a result that does not require grad")
             outputs.append(value)
             with torch._C._DisableTorchDispatch():
-                grad = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META,
-                                           requires_grad=create_graph)
-            grads.append(tape.take(grad))
+                spec = spec_of(value).with_(requires_grad=create_graph)
+                grads.append(make_fake(spec, True, environment(value)))
+            tape.number(grads[-1])
+    tape.inputs = len(tape.values)
     targets = [t for t, needed in zip(inputs, wanted, strict=True) if needed]
     found = iter(torch.autograd.grad(outputs, targets, grads, create_graph=create_graph, allow_unused=True))
-    if any(record.overload is torch.ops.aten._linalg_check_errors.default for record in tape.records):
+    if any(record.facts.overload is torch.ops.aten._linalg_check_errors.default for record in tape.template.records):
         raise NotCovered("torch looks whether its gradient can be computed")
-    return [None if not needed or (grad := next(found)) is None else tape.refer(grad) for needed in wanted]
+    return [next(found) if needed else None for needed in wanted]
 
 
 # -- recording --------------------------------------------------------------------------------------------------------
 
 
-def _recording(kind: Any, env: SizeEnv, node: Node, args: Any, kwargs: Any, record: Any) -> Recording:
+def _recording(kind: Any, env: SizeEnv, node: Node, args: Any, kwargs: Any, record: Any) -> Template:
     op = node.op
     if not isinstance(op.target, torch._ops.OpOverload) or not op.is_pure:
         raise NotCovered(f"no gradient rule for {op}")
     spec_args, spec_kwargs = to_specs(args), dict(zip(kwargs, to_specs(kwargs.values()), strict=True))
     on_symbols = mentions_symbols((*spec_args, *spec_kwargs.values()))
 
-    def answer() -> Recording | NotCovered:
+    def answer() -> Template | NotCovered:
         mark = env.checkpoint()
         found = _run(op, spec_args, spec_kwargs, record, env if on_symbols else None)
         if on_symbols and env.pinned_since(mark):
@@ -187,15 +173,14 @@ def _recording(kind: Any, env: SizeEnv, node: Node, args: Any, kwargs: Any, reco
     return found
 
 
-def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Recording | NotCovered:
+def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Template | NotCovered:
     """`env`: where the sizes are symbolic."""
-    inputs: list[torch.Tensor] = []
+    inputs: list[FakeTensor] = []
 
     def convert(value: Any) -> Any:
         if type(value) is TensorSpec:
-            tensor = fake_tensor(value, META) if env is None else symbolic.fake_tensor(env, value)
-            inputs.append(tensor)
-            return tensor
+            inputs.append(make_fake(value.with_(device=META), True, env))
+            return inputs[-1]
         if isinstance(value, torch.device):
             return META
         if env is not None and isinstance(value, sympy.Basic):
@@ -210,11 +195,15 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Re
             torch._C._set_grad_enabled(True)
             with symbolic.shapes(env, op.name):
                 call_args, call_kwargs = tree_map(convert, (tuple(args), kwargs))
-                tape = _Tape(inputs)
+                tape = Tape(inputs, saves=True)
                 with tape:
                     result = record(tape, op, call_args, call_kwargs)
-        return Recording(needed(tape.records, result, _is_random), result)
-    except NotCovered as reason:
+                if tape.was_asked:
+                    raise NotCovered("torch asks whether tensors are equal")
+                recording = tape.finish(result, tape.refer)
+                _check(recording, tape.inputs)
+                return recording
+    except (NotCovered, Uncapturable) as reason:
         return NotCovered(f"{op}: {reason}")
     except Exception as error:  # whatever torch's own code raises for meta tensors: there is no rule then
         return NotCovered(f"{op} on meta tensors: {type(error).__name__}: {error}")
@@ -222,148 +211,42 @@ def _run(op: Op, args: Any, kwargs: Any, record: Any, env: SizeEnv | None) -> Re
         torch._C._set_grad_enabled(before)
 
 
-class _Tape(CaptureMode):
-    """Writes down the ATen calls made on meta tensors, in functional form."""
-
-    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.records: list[Record] = []
-        self.values: list[torch.Tensor] = []
-        self.numbers: dict[int, int] = {}
-        #: tensors that autograd wrapped to save them, with what they were
-        self.detached: list[tuple[torch.Tensor, torch.Tensor]] = []
-        #: storages that are given, or that views of ours show: nothing may be written there
-        self.shared: set[int] = set()
-        self.start_again(inputs)
-
-    def start_again(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Forget the calls so far; these tensors are what the rest is computed from."""
-        self.records, self.values, self.numbers, self.shared = [], [], {}, set()
-        for tensor in inputs:
-            self.take(tensor)
-        for saved, source in self.detached:
-            number = self.numbers.get(id(source))
-            if number is not None:
-                self.numbers[id(saved)] = number
-
-    def take(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Number a tensor that is given."""
-        self._number(tensor)
-        self.shared.add(tensor.untyped_storage()._cdata)
-        return tensor
-
-    def _number(self, tensor: torch.Tensor) -> int:
-        number = self.numbers[id(tensor)] = len(self.values)
-        self.values.append(tensor)
-        return number
-
-    def refer(self, value: Any) -> Any:
-        return tree_map(self._leaf, value)
-
-    def _leaf(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            number = self.numbers.get(id(value))
-            if number is None:
-                raise NotCovered("a tensor that no recorded call made")
-            return Ref(number)
-        if isinstance(value, torch.Generator):
-            raise NotCovered("a generator")
-        if isinstance(value, torch.SymInt):
-            return symbolic.dim_of(value)
-        if isinstance(value, (torch.SymFloat, torch.SymBool)):
-            raise NotCovered("a number computed from sizes")
-        return value
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        found = self.taken_apart(func, args, kwargs)
-        if found is not NotImplemented:
-            return found
-        if torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags:
-            raise NotCovered(f"{func} depends on the data")
-        if func is torch.ops.aten.detach.default and id(args[0]) in self.numbers:
-            # autograd wraps what it saved; the same value to us
-            result = func(*args)
-            self.numbers[id(result)] = self.numbers[id(args[0])]
-            self.detached.append((result, args[0]))
-            return result
-        if func is torch.ops.aten._efficientzerotensor.default:
-            func = torch.ops.aten.zeros.default
-        if func is torch.ops.aten._conj.default and not isinstance(args[0], torch.Tensor):
-            func, args, kwargs = torch.ops.aten.full.default, ([], args[0].conjugate()), {"dtype": torch.complex128}
-        if func._schema.is_mutable:
-            return self._write(func, args, kwargs)
-        given, named = self.refer((args, kwargs))
-        result = func(*args, **kwargs)
-        self._record(func, given, named, result)
-        return result
-
-    def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        multiple = isinstance(result, (tuple, list))
-        numbers: list[int | None] = []
-        for value in result if multiple else (result,):
-            if isinstance(value, torch.Tensor):
-                if id(value) in self.numbers:
-                    raise NotCovered(f"{func} returns its argument")
-                numbers.append(self._number(value))
-            elif value is None:
-                numbers.append(None)
-            else:
-                raise NotCovered(f"{func} returns a {type(value).__name__}")
-        if any(r.alias_info is not None for r in func._schema.returns):
-            self.shared.update(t.untyped_storage()._cdata for t in _meta_tensors(result))
-        self.records.append(Record(func, tuple(args), kwargs, tuple(numbers), multiple))
-
-    def _write(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """A write into memory that nobody else sees makes a new value; `t_` and the like make a view."""
-        functional = functional_of(func)
-        target = args[0] if args else None
-        if functional.mutated != (0,) or not functional.keeps and func._schema.arguments[0].is_out or \
-                functional.results != (None,) or not isinstance(target, torch.Tensor):
-            raise NotCovered(f"{func} writes to its arguments")
-        if functional.inplace_view:
-            self.shared.add(target.untyped_storage()._cdata)
-        elif target.untyped_storage()._cdata in self.shared:
-            raise NotCovered(f"{func} writes to memory that others see")
-        names = self.refer((args if functional.keeps else args[1:], kwargs))
-        if functional.inplace_view or not symbolic.has_symbols((args, kwargs)):  # torch's code in Python writes nowhere
-            func(*args, **kwargs)
-        number = self._number(target)
-        self.records.append(Record(functional.op.target, tuple(names[0]), names[1], (number,), False))
-        return target
+def _check(recording: Template, given: int) -> None:
+    """NotCovered for calls that are no nodes: writes, unless into memory that nobody else sees, which make new values
+    (`t_` and the like make views), and tensors that torch made of Python data."""
+    shared = set(range(given))
+    for record in recording.records:
+        facts = record.facts
+        if facts.is_view or facts.inplace_view:
+            shared.update((*record.results, *references((record.args, record.kwargs))))
+        if facts.mutated and (
+                facts.returns != facts.mutated or facts.outs or facts.functional is None
+                or not isinstance(record.spec, TensorSpec)
+                or not facts.inplace_view and not shared.isdisjoint(record.results)):
+            raise NotCovered(f"{facts.overload} writes to its arguments, or to memory that others see")
+        if any(isinstance(leaf, Constant) for leaf in tree_leaves((record.args, record.kwargs))):
+            raise NotCovered("a tensor that no recorded call made")
 
 
-def _is_random(record: Record) -> bool:
-    return torch.Tag.nondeterministic_seeded in record.overload.tags
-
-
-def _replay(b: Builder, recording: Recording, values: dict[int, Node], device: torch.device | None) -> None:
+def _replay(b: Builder, recording: Template, values: dict[int, Node], device: torch.device | None) -> None:
     """Add the calls of a recording; `values` gets their results."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, Ref):
             return values[value.index]
-        if isinstance(value, torch.device):
-            return device
-        return value
+        return device if isinstance(value, torch.device) else value
 
     for record in recording.records:
-        args, kwargs = tree_map(fill, (record.args, record.kwargs))
-        if kwargs.get("pin_memory") is not None:
-            kwargs.pop("pin_memory")
-        made = b.call(ops.get(record.overload), *args, **kwargs)
-        if not record.multiple:
-            assert record.results[0] is not None
-            values[record.results[0]] = made
-            continue
-        for index, number in enumerate(record.results):
-            if number is not None:
-                values[number] = b.getitem(made, index)
+        facts = record.facts
+        if not facts.returns:
+            continue  # a check
+        args, kwargs = facts.functional_call(*tree_map(fill, (record.args, record.kwargs)))
+        kwargs.pop("pin_memory", None)
+        made = b.call(ops.get(facts.functional or facts.overload), *args, **kwargs)
+        several = isinstance(record.spec, tuple)
+        parts = [b.getitem(made, i) for i, spec in enumerate(record.spec) if spec is not None] if several else [made]
+        values.update(zip(record.results, parts, strict=True))
 
 
 def _tensors(value: Any) -> list[Node]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Node) and isinstance(leaf.spec, TensorSpec)]
-
-
-def _meta_tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
+from ..ir.op import Signal
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -174,14 +176,6 @@ def advice(reason: Reason, detail: str) -> str:
             if any(kind in detail if kind.startswith(" on ") else detail.startswith(kind) for kind in kinds):
                 return text
     return reason.hint
-
-
-class Signal(BaseException):
-    """Signals inside of tracing: where to break, to start again, to give up, which exception the traced program raises.
-
-    No `Exception`: what evaluates for the program, and raises in the program what that raises, must not take it for
-    the program's own.
-    """
 
 
 class GraphBreak(Signal):

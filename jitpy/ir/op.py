@@ -206,5 +206,25 @@ def full_name(name: str) -> str:
     return f"aten.{name}" if "." in name else f"aten.{name}.default"
 
 
+class Signal(BaseException):
+    """Signals inside of tracing: where to break, to start again, to give up, which exception the traced program raises.
+
+    No `Exception`: what evaluates for the program, and raises in the program what that raises, must not take it for
+    the program's own.
+    """
+
+
+class Uncapturable(Signal):
+    """The call cannot be part of a graph: the interpreter breaks the graph here and lets Python run it.
+
+    `reason_id` names an entry of the registry of break reasons; `detail` is a sentence for the report.
+    """
+
+    def __init__(self, reason_id: str, detail: str) -> None:
+        super().__init__(f"{reason_id}: {detail}")
+        self.reason_id = reason_id
+        self.detail = detail
+
+
 class NotCovered(Exception):
     """A hand-written rule does not handle these arguments: use the one derived from torch."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from jitpy.frontend.capture.fake_tensors import FakeTensor
 from jitpy.ir import SizeEnv, TensorSpec, ops
 from jitpy.ir.ops.derived import derive
+from jitpy.ir.ops.fake_tensors import FakeTensor
 
 INT4_PRODUCT = torch.ops.aten._weight_int4pack_mm.default
 

@@ -18,6 +18,7 @@ from jitpy.ir.interpret import interpret
 from jitpy.ir.op import Op
 from jitpy.ir.ops import table
 from jitpy.ir.ops.functional import check_write
+from jitpy.ir.ops.schemas import schema_facts
 from tests.ir.op_samples import spec_of, specs_of
 from tests.ops.test_gradient_ops import OPS as GRADIENT_OPS
 
@@ -426,15 +427,16 @@ def test_scan_loop() -> None:
     ],
 )
 def test_functional_form(name: str, functional: str, mutated: tuple[int, ...], keeps: bool) -> None:
-    found = ops.functional_of(f"aten.{name}")
-    assert (found.op.name, found.mutated, found.keeps) == (f"aten.{functional}", mutated, keeps)
-    assert found.inplace_view == (name == "squeeze_.dim")
+    facts = schema_facts(ops.get(f"aten.{name}").target)  # type: ignore[arg-type]
+    assert (str(facts.functional), not facts.outs) == (f"aten.{functional}", keeps)
+    assert tuple(facts.position[written] for written in facts.mutated) == mutated
+    assert facts.inplace_view == (name == "squeeze_.dim")
 
 
 def test_functional_form_of_overloads_without_one() -> None:
     for name in ("aten.set_.source_Tensor", "aten.resize_.default", "aten.add.Tensor"):
         with pytest.raises(NotCovered):
-            ops.functional_of(name)
+            ops.functional_of(ops.get(name).target)  # type: ignore[arg-type]
 
 
 def test_every_pointwise_op_in_place_has_its_functional_form() -> None:
@@ -443,7 +445,8 @@ def test_every_pointwise_op_in_place_has_its_functional_form() -> None:
         packet = getattr(torch.ops.aten, f"{base}_", None)
         if packet is None or overload not in packet.overloads() or base.startswith("__"):
             continue
-        assert ops.functional_of(f"aten.{base}_.{overload}").op.name.startswith(f"aten.{base}.")
+        found = ops.functional_of(getattr(packet, overload))
+        assert str(found).startswith(f"aten.{base}.")
 
 
 @pytest.mark.parametrize(

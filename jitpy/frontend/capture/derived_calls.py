@@ -9,13 +9,8 @@ from typing import Any
 import torch
 
 from jitpy.ir import Dim, SizeEnv, SizeUnknown
-from jitpy.ir.ops.oracle import ANSWERS, META, Ref, fake_tensor, filled, keep
-from jitpy.ir.ops.quiet import without_compiler_import
-from jitpy.ir.ops.registered import fake_of
-from jitpy.ir.trees import tree_map
-
-from ...ir.algebra import sympy
-from .fake_tensors import (
+from jitpy.ir.ops import symbolic
+from jitpy.ir.ops.fake_tensors import (
     Constant,
     FakeTensor,
     SizesByData,
@@ -24,9 +19,14 @@ from .fake_tensors import (
     make_fake,
     plain,
     tensors_of,
-    torch_number,
 )
-from .schemas import is_user_op
+from jitpy.ir.ops.oracle import ANSWERS, META, Ref, fake_tensor, filled, keep
+from jitpy.ir.ops.quiet import without_compiler_import
+from jitpy.ir.ops.registered import fake_of
+from jitpy.ir.ops.schemas import is_user_op
+from jitpy.ir.trees import tree_map
+
+from ...ir.algebra import sympy
 from .traced import (
     DECLINED,
     GraphBuilder,
@@ -180,7 +180,7 @@ def _run_on_fakes(
     def convert(value: Any) -> Any:
         if type(value) is TracedScalar:
             raise Uncapturable("unsupported_op", "a number computed by the graph as an argument here")
-        return torch_number(fixed(value), env) if isinstance(value, sympy.Basic) else value
+        return symbolic.number(env, fixed(value)) if isinstance(value, sympy.Basic) else value
 
     def run_with(tape: Tape) -> Any:
         with without_compiler_import(), builder.state.active(), tape:

@@ -13,10 +13,10 @@ import torch
 
 from jitpy.ir import ScalarSpec, TensorSpec
 from jitpy.ir import ops as table
+from jitpy.ir.ops.schemas import SchemaFacts
 
 from .composites import LOWERINGS
 from .overloads import Plan, make_plan, signature
-from .schemas import SchemaFacts
 from .traced import DECLINED, GraphBuilder, StructPayload, TracedTensor
 
 _aten = torch.ops.aten

@@ -30,6 +30,7 @@ from jitpy.ir import ops as table
 from jitpy.ir.failures import is_programs_own
 from jitpy.ir.ops.oracle import QUANTISED
 from jitpy.ir.ops.parts import PARTS, with_first_position
+from jitpy.ir.ops.schemas import has_size_rule, schema_facts
 from jitpy.ir.trees import tree_map
 
 from ...ir.algebra import sympy
@@ -54,7 +55,6 @@ from .number_checks import (
     with_fixed_numbers,
 )
 from .parameters import Parameters
-from .schemas import has_size_rule, schema_facts
 from .speculation import Speculation
 from .torch_calls import tensor_calls as torch_calls
 from .torch_calls.scalars import record_scalar_op, with_sample_numbers

@@ -12,9 +12,9 @@ from jitpy.ir import ops as table
 from jitpy.ir.failures import is_effect
 from jitpy.ir.ops import through_views
 from jitpy.ir.ops.functional import in_place_of
+from jitpy.ir.ops.schemas import SchemaFacts
 from jitpy.ir.ops.through_views import at
 
-from .schemas import SchemaFacts
 from .traced import GraphBuilder, TracedTensor, Uncapturable, tensors_in
 
 

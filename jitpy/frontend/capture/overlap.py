@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from jitpy.ir import TensorSpec
+from jitpy.ir.ops.schemas import SchemaFacts
 
-from .schemas import SchemaFacts
 from .traced import GraphBuilder, TracedTensor, Uncapturable, tensors_in
 
 #: ops that write elsewhere than where they read: eager refuses an operand that is the target itself

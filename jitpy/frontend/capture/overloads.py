@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from jitpy.ir.interrupts import CaptureMode
+from jitpy.ir.ops.fake_tensors import FakeTensor
+from jitpy.ir.ops.schemas import SchemaFacts, schema_facts
 from jitpy.ir.trees import tree_leaves
 
 from ...ir.algebra import sympy
-from .fake_tensors import FakeTensor
-from .schemas import SchemaFacts, schema_facts
 from .traced import TracedScalar, TracedTensor
 
 OpOverload = torch._ops.OpOverload

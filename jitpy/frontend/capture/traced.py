@@ -15,9 +15,9 @@ import torch
 
 from jitpy.ir import Graph, Node, Op, ScalarSpec, TensorSpec
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
+from jitpy.ir.op import Uncapturable as Uncapturable
 from jitpy.ir.trees import tree_leaves
 
-from ..breaks import Signal
 from ..guards.source import Source
 
 _DETACH = torch.ops.aten.detach.default
@@ -26,18 +26,6 @@ _NEG = torch.ops.aten._neg_view.default
 
 #: The result of a shortcut for a call that it does not handle.
 DECLINED = object()
-
-
-class Uncapturable(Signal):
-    """The call cannot be part of a graph: the interpreter breaks the graph here and lets Python run it.
-
-    `reason_id` names an entry of the registry of break reasons; `detail` is a sentence for the report.
-    """
-
-    def __init__(self, reason_id: str, detail: str) -> None:
-        super().__init__(f"{reason_id}: {detail}")
-        self.reason_id = reason_id
-        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)

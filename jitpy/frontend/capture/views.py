@@ -14,10 +14,10 @@ from jitpy.ir import Node, Spec, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.autograd_function import NAME as AUTOGRAD_FUNCTION
 from jitpy.ir.graph import IN_INFERENCE_MODE, OWN_VERSIONS
+from jitpy.ir.ops.schemas import SchemaFacts
 
 from . import aliasing, layouts
 from .inputs import check_write_under_grad
-from .schemas import SchemaFacts
 from .strided_views import strided_base
 from .traced import GraphBuilder, TracedTensor, Uncapturable, ViewStep
 

@@ -14,6 +14,7 @@ from jitpy.ir import GETITEM, Node, Spec, TensorSpec
 from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import COPYING
 from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
+from jitpy.ir.ops.schemas import SchemaFacts
 
 from . import aliasing, layouts, overlap, views
 from . import graph_effects as effects
@@ -21,7 +22,6 @@ from .autograd_facts import WRITES_STATISTICS, keepers, keeps_result, requires_g
 from .final_graph import no_view
 from .inputs import check_write_under_grad, related_views, sharing_arrays
 from .number_checks import check_converted, check_written
-from .schemas import SchemaFacts
 from .traced import GraphBuilder, Storage, TracedTensor, Uncapturable, tensors_in
 from .views import NOT_OUTSIDE
 

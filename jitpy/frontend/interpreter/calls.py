@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...ir.algebra import sympy
+from ...ir.ops.schemas import is_user_op
 from ..arity import bodiless
 from ..breaks import GraphBreak
 from ..bytecode.code import has_own_builtins, is_readable
@@ -27,7 +28,6 @@ from ..capture.graph_builder import (
 )
 from ..capture.graph_effects import may_handle
 from ..capture.known_numbers import pinned_arguments
-from ..capture.schemas import is_user_op
 from ..capture.torch_calls.tensor_calls import is_torch_callable, writes
 from ..guards.guard_set import MISSING
 from ..polyfills import ITERATOR_TYPES, MODELLED_ORIGINALS, ORIGINALS, give_up, is_polyfill

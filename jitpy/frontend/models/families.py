@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from ...ir.ops.schemas import is_user_op
 from ...marks import ALLOWED, DISABLED, original_of
 from ..arity import accepts
 from ..breaks import GraphBreak
-from ..capture.schemas import is_user_op
 from ..capture.torch_calls.tensor_calls import is_torch_callable
 from ..capture.torch_state import torch_state_functions
 from ..interpreter.callees import (

@@ -39,13 +39,12 @@ from . import (  # noqa: F401
     views,
 )
 from .derived import derive, makes_new_memory
-from .functional import Functional, functional_of
+from .functional import functional_of
 from .pointwise import operand_dtypes
 from .promotion import is_differentiable
 from .table import Invalid, define, defined_names, get, normalize
 
 __all__ = [
-    "Functional",
     "aliasing",
     "define",
     "defined_names",

@@ -16,30 +16,6 @@ import torch
 from ..op import NotCovered, Op
 from .table import get
 
-
-@dataclass(frozen=True, slots=True)
-class Functional:
-    """How to compute what a mutating overload writes.
-
-    op         the functional op
-    mutated    positions of the written arguments in the mutating overload's schema
-    results    for each of them, which output of `op` is its new value; None where `op` has that one output
-    keeps      whether `op` takes the written arguments as well (in-place), or not (out=)
-    inplace_view  the overload changes the written argument's sizes and strides, not its data (`t_`, `squeeze_`, ...)
-
-    The new value is converted to the written argument's dtype (`check_write` says whether eager allows that), and
-    broadcast to nothing: its shape must be the written argument's, except for out= arguments, which are resized.
-    """
-
-    op: Op
-    mutated: tuple[int, ...]
-    results: tuple[int | None, ...]
-    keeps: bool
-    inplace_view: bool = False
-
-
-_FOUND: dict[torch._ops.OpOverload, Functional] = {}
-
 #: In-place overloads whose functional form has another name.
 _RENAMED = {
     "aten.normal_.default": "aten.normal_functional.default",
@@ -50,16 +26,13 @@ _RENAMED = {
 _NO_FORM = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_", "aten::swap_"})
 
 
-def functional_of(overload: torch._ops.OpOverload | str) -> Functional:
-    """The functional counterpart of a mutating overload. Raises NotCovered where there is none (`set_`, `resize_`)."""
-    target: Any = get(overload).target if isinstance(overload, str) else overload
-    found = _FOUND.get(target)
-    if found is None:
-        found = _FOUND[target] = _find(target)
-    return found
+def functional_of(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The functional counterpart of a mutating overload. Raises NotCovered where there is none (`set_`, `resize_`).
 
-
-def _find(overload: torch._ops.OpOverload) -> Functional:
+    Its last results, or the only one, are the new values of the written arguments, in order. A new value is converted
+    to the written argument's dtype (`check_write` says whether eager allows that), and broadcast to nothing: its shape
+    must be the written argument's, except for out= arguments, which are resized. Those it does not take.
+    """
     schema = overload._schema
     if schema.name in _NO_FORM:
         raise NotCovered(f"{overload} exchanges the tensor's memory")
@@ -87,19 +60,14 @@ def _find(overload: torch._ops.OpOverload) -> Functional:
         for keeps in (False,) if schema.arguments[written[0]].is_out else (True, False):
             wanted = [a for i, a in enumerate(schema.arguments) if keeps or i not in written]
             if _same_arguments(wanted, other.arguments, written if keeps else ()):
-                return Functional(
-                    get(candidate),
-                    written,
-                    _results(schema, other, written),
-                    keeps,
-                    torch.Tag.inplace_view in overload.tags,
-                )
+                if 1 < len(other.returns) < len(written):
+                    raise NotCovered(f"{schema.name}: outputs do not match what is written")
+                return candidate
     if namespace in _TORCHS_OWN:
         raise NotCovered(f"{overload} has no functional form")
     if any(str(schema.arguments[i].type) != "Tensor" for i in written):
         raise NotCovered(f"{overload} writes to as many tensors as it is given")  # see `copying_of`
-    made = _copying(overload, written, (None,) * len(written))
-    return Functional(get(made), written, _results(schema, made._schema, written), True)
+    return _copying(overload, written, (None,) * len(written))
 
 
 _TORCHS_OWN = frozenset({"aten", "prim", "prims", "quantized", "inductor", "_c10d_functional", "c10d"})
@@ -242,18 +210,6 @@ def _same_arguments(wanted: list[torch.Argument], offered: list[torch.Argument],
         str(a.type) == str(b.type) and (a.name == b.name or i in written)
         for i, (a, b) in enumerate(zip(wanted, offered, strict=True))
     )
-
-
-def _results(
-    schema: torch.FunctionSchema, other: torch.FunctionSchema, written: tuple[int, ...]
-) -> tuple[int | None, ...]:
-    """Which output holds the new value: functional forms return their own outputs first, then the written arguments."""
-    count = len(other.returns)
-    if count == 1:
-        return (None,) * len(written)
-    if count < len(written):
-        raise NotCovered(f"{schema.name}: outputs do not match what is written")
-    return tuple(range(count - len(written), count))
 
 
 def check_write(target: torch.dtype, value: torch.dtype) -> None:

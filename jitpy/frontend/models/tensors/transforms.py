@@ -22,10 +22,10 @@ from ....ir.algebra import sympy
 from ....ir.failures import is_programs_own
 from ....ir.ops.quiet import without_compiler_import
 from ....ir.ops.registered import has_python_rules
+from ....ir.ops.symbolic import number
 from ....ir.trees import tree_map
 from ...breaks import GraphBreak
 from ...capture import derived_calls
-from ...capture.fake_tensors import torch_number
 from ...capture.traced import Storage, TracedTensor, Uncapturable
 from ...codegen.frame_code import Emitter, builds
 from ...interpreter.callees import builtin, code_model
@@ -333,7 +333,7 @@ def _run_graph(graph: Graph, inputs: list[Any], env: Any, symbolic: bool) -> lis
         if isinstance(value, Node):
             return values[value]
         if isinstance(value, sympy.Basic):
-            return torch_number(value, env) if symbolic else env.specialize(value, "a torch.func transform")
+            return number(env, value) if symbolic else env.specialize(value, "a torch.func transform")
         return value
 
     before = torch.is_grad_enabled()

@@ -10,30 +10,25 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._library.fake_impl import set_ctx_getter
 
-from jitpy.ir import Dim, NotCovered, ScalarSpec, SizeEnv, TensorSpec
-from jitpy.ir import ops as table
-from jitpy.ir.interrupts import CaptureMode
-from jitpy.ir.ops import symbolic
-from jitpy.ir.ops.oracle import Ref, filled, needed, references
-from jitpy.ir.ops.registered import fake_of
-from jitpy.ir.sizes import simplify
-from jitpy.ir.trees import tree_leaves, tree_map
-
+from ..interrupts import CaptureMode
+from ..op import NotCovered, Uncapturable
+from ..sizes import SizeEnv
+from ..spec import ScalarSpec, TensorSpec
+from ..trees import tree_leaves, tree_map
+from . import infer, symbolic
+from .oracle import META, Ref, fake_tensor, needed, references
+from .registered import fake_of
 from .schemas import SchemaFacts, has_size_rule, names_sizes, schema_facts
-from .traced import Uncapturable
+from .table import get
 
-_META = torch.device("meta")
 _aten = torch.ops.aten
-
-#: Fakes above this size are not materialised when an op without a meta kernel is run on zeros.
-_REAL_LIMIT = 1 << 24
 
 
 class FakeTensor(torch.Tensor):
@@ -56,13 +51,15 @@ class FakeTensor(torch.Tensor):
         fake.meta, meta.fake_device = meta, device  # type: ignore[attr-defined]
         return fake
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         return _run(func, args, kwargs or {})
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"FakeTensor({tuple(self.shape)}, {self.dtype})"
 
 
@@ -74,18 +71,11 @@ def make_fake(
     With `env`, symbolic sizes stay symbolic: what torch asks about them is recorded there. `lazy` says whether a
     conjugation and a negation are pending.
     """
-    with env.generic() if env is not None else contextlib.nullcontext():
-        return _make_fake(spec, is_leaf, env, lazy)
-
-
-def _make_fake(spec: TensorSpec, is_leaf: bool, env: SizeEnv | None, lazy: tuple[bool, bool]) -> FakeTensor:
-    shape, stride = [torch_number(s, env) for s in spec.shape], [torch_number(s, env) for s in spec.stride]
-    meta = torch.empty_strided(shape, stride, dtype=spec.dtype, device=_META)
-    if spec.offset != 0:
-        meta = torch.empty(torch_number(spec.offset + _extent(spec), env), dtype=spec.dtype, device=_META)
-        meta = meta.as_strided(shape, stride, torch_number(spec.offset, env))
+    plain = spec.with_(requires_grad=False)
+    meta = fake_tensor(plain, META) if env is None else symbolic.fake_tensor(env, plain)
     set_lazy_bits(meta, *lazy)
-    fake = FakeTensor(meta, spec.device, spec.requires_grad and is_leaf)
+    with env.generic() if env is not None else contextlib.nullcontext():
+        fake = FakeTensor(meta, spec.device, spec.requires_grad and is_leaf)
     set_lazy_bits(fake, *lazy)
     if not spec.requires_grad or is_leaf:
         return fake
@@ -102,16 +92,6 @@ def set_lazy_bits(tensor: torch.Tensor, conj: bool, neg: bool) -> None:
         torch._C._set_neg(tensor, True)
 
 
-def _extent(spec: TensorSpec) -> Dim:
-    """Elements from the first one to the last one in memory."""
-    if any(type(size) is int and size == 0 for size in spec.shape):
-        return 0
-    extent: Dim = 1
-    for size, stride in zip(spec.shape, spec.stride, strict=True):
-        extent = extent + (size - 1) * stride
-    return extent
-
-
 class NonLeaf(torch.autograd.Function):
     """Makes a tensor look like the result of a computation that requires grad."""
 
@@ -126,7 +106,7 @@ class NonLeaf(torch.autograd.Function):
 
     @staticmethod
     def mark(tensor: torch.Tensor) -> None:
-        NonLeaf.apply(tensor, torch.empty((), device=_META, requires_grad=True))
+        NonLeaf.apply(tensor, torch.empty((), device=META, requires_grad=True))  # type: ignore[no-untyped-call]
 
 
 @dataclass(slots=True)
@@ -168,24 +148,39 @@ class Tape(CaptureMode):
 
     torch's own code asks whether two tensors are equal before it raises ("q must be in the range [0, 1]"). It is told
     `answer`; with True a call is written down that checks this when the graph runs. `was_asked` says whether it asked:
-    the caller finds out whether the other answer raises.
+    the caller finds out whether the other answer raises. `saves`: a tensor that autograd wraps to save it is the same.
     """
 
-    def __init__(self, inputs: list[FakeTensor], env: SizeEnv | None = None, answer: bool = True) -> None:
-        super().__init__()
+    def __init__(self, inputs: list[FakeTensor], env: SizeEnv | None = None, answer: bool = True,
+                 saves: bool = False) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self.env = env
         self.answer = answer
         self.was_asked = False
-        self.numbers: dict[int, int] = {id(t): i for i, t in enumerate(inputs)}
-        self.values: list[torch.Tensor] = list(inputs)
-        self.template = Template()
-        self.inputs = len(inputs)
+        self.saves = saves
+        #: tensors that autograd wrapped to save them, with what they were
+        self.saved: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.start_again(inputs)
         #: copies that kernels get where a conjugation or negation is pending: made below autograd, which has the
         #: kernel's result depend on their sources
         self.resolved: set[int] = set()
 
+    def start_again(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Forget the calls so far; these tensors are what the rest is computed from."""
+        self.numbers: dict[int, int] = {id(t): i for i, t in enumerate(inputs)}
+        self.values: list[torch.Tensor] = list(inputs)
+        self.template = Template()
+        self.inputs = len(inputs)
+        self.numbers.update((id(saved), self.numbers[id(source)]) for saved, source in self.saved
+                            if id(source) in self.numbers)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.saves and func is _aten.detach.default and id(args[0]) in self.numbers:
+            result = _run(func, args, kwargs)
+            self.numbers[id(result)] = self.numbers[id(args[0])]
+            self.saved.append((result, args[0]))
+            return result
         if func is _aten.equal.default and args[0].shape == args[1].shape:
             self.was_asked = True
             same = self.__torch_dispatch__(_aten.eq.Tensor, types, args)
@@ -200,19 +195,21 @@ class Tape(CaptureMode):
             func = _aten.view.default  # composite ops write through it (`kron(out=)`): see `_own_memory`
         if func is _aten.resize_.default and len(args) == 2 and not kwargs and tuple(args[0].shape) == tuple(args[1]):
             return args[0]  # composite ops resize their out= argument without looking
-        if len(args) > 5 and table.get(func).writes_statistics and args[5] and args[3] is not None:
+        if len(args) > 5 and get(func).writes_statistics and args[5] and args[3] is not None:
             # These update the running statistics although their schema does not say so.
             result = self.__torch_dispatch__(_aten._native_batch_norm_legit.default, types, args, kwargs)
             missing = len(func._schema.returns) - len(result)
             return (
                 *result,
                 *(
-                    FakeTensor(torch.empty(0, dtype=torch.uint8, device=_META), result[0].device)
+                    FakeTensor(torch.empty(0, dtype=torch.uint8, device=META), result[0].device)
                     for _ in range(missing)
                 ),
             )
         if func is _aten._efficientzerotensor.default:
             func = _aten.zeros.default  # kernels read memory
+        if func is _aten._conj.default and not isinstance(args[0], torch.Tensor):
+            func, args, kwargs = _aten.full.default, ([], args[0].conjugate()), {"dtype": torch.complex128}
         if func is _aten._to_copy.default and not isinstance(args[0], torch.Tensor):
             # batching rules make tensors of numbers, which arrive here as numbers
             func = _aten.scalar_tensor.default
@@ -226,33 +223,33 @@ class Tape(CaptureMode):
                 raise SizesByData
             self.template.names_sizes = True
         args, kwargs = tree_map(_lift, (args, kwargs))
-        record = Record(facts, self._refer(args), self._refer(kwargs), (), None, unsafe)
+        record = Record(facts, self.refer(args), self.refer(kwargs), (), None, unsafe)
         if facts.mutated:
-            record.spec = _spec(_functional_spec(facts, args, kwargs))
+            record.spec = spec_of(_functional_spec(facts, args, kwargs))
         if facts.inplace_view:
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
         result = _run(func, args, kwargs, self.env, self._note_names)
-        record.results = tuple(self._number(t) for t in tensors_of(result))
+        record.results = tuple(self.number(t) for t in tensors_of(result))
         if func is _aten.clone.default and (args[0].is_conj() or args[0].is_neg()):
             if torch.is_grad_enabled() and (args[0].requires_grad or self.numbers.get(id(args[0])) in self.resolved):
                 self.resolved.update(record.results)
         if not facts.mutated:
-            record.spec = _spec(result)
+            record.spec = spec_of(result)
         self.template.records.append(record)
         return result
 
     def _note_names(self) -> None:
         self.template.names_sizes = True
 
-    def _number(self, tensor: torch.Tensor) -> int:
+    def number(self, tensor: torch.Tensor) -> int:
         number = self.numbers.get(id(tensor))
         if number is None:
             number = self.numbers[id(tensor)] = len(self.values)
             self.values.append(tensor)
         return number
 
-    def _refer(self, value: Any) -> Any:
+    def refer(self, value: Any) -> Any:
         """`value` with its tensors replaced by references."""
         return tree_map(self._leaf, value)
 
@@ -318,10 +315,11 @@ class Tape(CaptureMode):
 
     def _skip_detach(self, template: Template) -> None:
         """Bindings of factories end in a detach() of the tensor that they just made: the same tensor to everybody."""
-        last = template.records[-1] if template.records else None
+        if len(template.records) != 2:
+            return
+        last = template.records[-1]
         if (
-            len(template.records) == 2
-            and last.facts.overload is _aten.detach.default
+            last.facts.overload is _aten.detach.default
             and template.result == Ref(last.results[0])
             and last.args == (Ref(template.records[0].results[0]),)
         ):
@@ -333,18 +331,10 @@ def _has_effect(record: Record) -> bool:
     return bool(record.facts.mutated) or record.facts.is_random or not record.facts.returns
 
 
-def torch_number(value: Dim, env: SizeEnv | None) -> Any:
-    """A size as torch takes it: an int, or a SymInt over `env`."""
-    if type(value) is int:
-        return value
-    assert env is not None
-    return torch.SymInt(symbolic.SizeNode(env, value))
-
-
 def plain(value: Any) -> Any:
     """A constant or a size as the graph may hold it."""
     if type(value) is torch.SymInt:
-        return simplify(value.node.expr)
+        return symbolic.dim_of(value)
     if type(value) is torch.SymBool:
         return bool(value)
     if type(value) is torch.SymFloat:
@@ -356,8 +346,8 @@ def _lift(value: Any) -> Any:
     """A real tensor that torch made from Python data becomes a fake tensor that remembers it."""
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         return value
-    fake = FakeTensor(value.detach().to(_META), value.device)
-    fake.constant = value.detach().clone()
+    fake = FakeTensor(value.detach().to(META), value.device)
+    fake.constant = value.detach().clone()  # type: ignore[attr-defined]
     return fake
 
 
@@ -385,7 +375,7 @@ class _FakeContext:
             raise SizesByData
         self.has_named = True
         estimate = 64 if max is None else builtins.max(max // 2, 2)
-        return torch_number(self.env.new_unbacked(builtins.max(estimate, min), min, max), self.env)
+        return symbolic.number(self.env, self.env.new_unbacked(builtins.max(estimate, min), min, max))
 
     create_unbacked_symint = new_dynamic_size
 
@@ -398,7 +388,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
     if None not in facts.returns and func.namespace not in ("aten", "prims"):  # no shape to be found out
         given = tuple(facts.argument(name, args, kwargs) for name in facts.returns if name is not None)
         return given[0] if len(given) == 1 else given or None
-    env = capture if names_sizes(func, args) else _environment((args, tuple(kwargs.values())))
+    env = capture if names_sizes(func, args) else environment((args, tuple(kwargs.values())))
     found = _run_by_rule(_STATIC if env is None else env, func, args, kwargs)
     if found is not _NO_RULE:
         return found
@@ -406,7 +396,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
     device = _result_device(args, kwargs)
     meta_args, meta_kwargs = tree_map(lambda leaf: _unwrap(leaf, fakes), (args, kwargs))
     if "device" in meta_kwargs or not fakes and any(a.name == "device" for a in func._schema.arguments):
-        meta_kwargs["device"] = _META
+        meta_kwargs["device"] = META
     fake = fake_of(func)
     context = _FakeContext(capture)
     if fake is not None and capture is not None:
@@ -414,13 +404,13 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
     try:
         with contextlib.ExitStack() as stack:
             if env is not None:
-                stack.enter_context(symbolic._SymbolicShapes())
+                stack.enter_context(symbolic._SymbolicShapes())  # type: ignore[no-untyped-call]
                 stack.enter_context(env.asked_by(str(func)))
             if fake is not None:
                 stack.enter_context(set_ctx_getter(lambda: context))
             result = (func if fake is None else fake)(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
-        result = _run_on_zeros(func, meta_args, kwargs, error)
+        raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}") from error
     if context.has_named and named is not None:
         named()
     return tree_map(lambda leaf: _wrap(leaf, fakes, device), result)
@@ -446,7 +436,7 @@ def _run_by_rule(env: SizeEnv, func: Any, args: tuple[Any, ...], kwargs: dict[st
            for t in tensors_of((args, tuple(kwargs.values())))):
         return _NO_RULE  # only a real view op knows about pending conjugations
     try:
-        spec = table.infer(table.get(func), env, *tree_map(_argument, (args, kwargs)))
+        spec = infer(get(func), env, *tree_map(_argument, (args, kwargs)))
     except NotCovered:
         return _NO_RULE
     # what kind of number it is says nothing of its value
@@ -459,7 +449,7 @@ def _has_number(spec: Any) -> bool:
 
 def _argument(value: Any) -> Any:
     """Part of an argument as the op table takes it."""
-    return _spec(value) if isinstance(value, torch.Tensor) else plain(value)
+    return spec_of(value) if isinstance(value, torch.Tensor) else plain(value)
 
 
 def _fakes_of(spec: Any, env: SizeEnv) -> Any:
@@ -468,31 +458,13 @@ def _fakes_of(spec: Any, env: SizeEnv) -> Any:
     return tuple(_fakes_of(s, env) for s in spec) if isinstance(spec, tuple) else None
 
 
-def _environment(tree: Any) -> SizeEnv | None:
+def environment(tree: Any) -> SizeEnv | None:
     """The size environment of the symbols among an op's arguments, None if all sizes are plain."""
     for leaf in tree_leaves(tree):
         for size in (*leaf.shape, *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,):
             if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 return size.node.env
     return None
-
-
-def _run_on_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> Any:
-    """For ops without a meta kernel: the metadata of what the real kernel makes of zeros."""
-    facts = schema_facts(func)
-    specs = [_spec(tensor) for tensor in tensors_of((args, kwargs))]
-    if facts.mutated or facts.is_random or func.namespace not in ("aten", "prims") or not all(
-            spec.is_static for spec in specs) or sum(spec.numel * spec.dtype.itemsize for spec in specs) > _REAL_LIMIT:
-        raise Uncapturable("unsupported_op", f"{func} has no shape rule: {error}")
-    args, kwargs = tree_map(lambda leaf: filled(_spec(leaf), 0) if isinstance(leaf, torch.Tensor) else leaf,
-                            (args, kwargs))
-    try:
-        results = func(*args, **kwargs)
-    except NotImplementedError as second:
-        raise Uncapturable("unsupported_op", f"{func} has no shape rule: {second}") from second
-    if any(isinstance(result, (bool, int, float, complex)) for result in tree_leaves(results)):
-        raise Uncapturable("dynamic_shape", f"the result of {func} depends on the values of its arguments")
-    return results
 
 
 def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
@@ -528,7 +500,7 @@ def _wrap(value: Any, fakes: dict[int, FakeTensor], device: torch.device) -> Any
     return fake
 
 
-def _spec(value: Any) -> Any:
+def spec_of(value: Any) -> Any:
     """The spec of a fake tensor. Autograd says whether it requires grad only after the op returned."""
     if isinstance(value, torch.Tensor):
         return TensorSpec(
@@ -540,7 +512,7 @@ def _spec(value: Any) -> Any:
             plain(value.storage_offset()),
         )
     if isinstance(value, (tuple, list)):
-        return tuple(map(_spec, value))
+        return tuple(map(spec_of, value))
     return None
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from jitpy.ir import NotCovered
-from jitpy.ir import ops as table
-from jitpy.ir.ops import functional_of
-from jitpy.ir.ops.functional import copying_of
+from ..op import NotCovered
+from .functional import copying_of, functional_of
+from .table import get
 
 OpOverload = torch._ops.OpOverload
 
@@ -135,7 +134,7 @@ _UNUSABLE = frozenset({"aten::rrelu_with_noise_functional"})
 
 def _functional(overload: OpOverload) -> OpOverload | None:
     try:
-        found = functional_of(overload).op.target
+        found = functional_of(overload)
         return None if found.name() in _UNUSABLE else found
     except NotCovered:
         return None
@@ -144,13 +143,13 @@ def _functional(overload: OpOverload) -> OpOverload | None:
 def has_size_rule(overload: OpOverload, args: tuple[Any, ...]) -> bool:
     """Whether the op table can say what an op makes whose result's size torch says to depend on data: an index without
     masks, or an op whose rule names the size by a symbol."""
-    return bool(table.get(overload).sizes_by_data) or overload is torch.ops.aten._unsafe_index.Tensor and not any(
+    return bool(get(overload).sizes_by_data) or overload is torch.ops.aten._unsafe_index.Tensor and not any(
         t is not None and t.dtype in (torch.bool, torch.uint8) for t in args[1])
 
 
 def names_sizes(overload: OpOverload, args: tuple[Any, ...]) -> bool:
     """Whether the rule of an op makes a symbol for a size of its result."""
-    facet = table.get(overload).sizes_by_data
+    facet = get(overload).sizes_by_data
     return facet if isinstance(facet, bool) else facet(args)
 
 
