@@ -143,7 +143,7 @@ class MemoryPlanner:
             if isinstance(unit, Call):
                 self.units.append(Unit(call=unit))
             elif isinstance(unit, Batch):
-                self.units.append(Unit(kernel=batch_kernel([kernels[group] for group in unit.groups])))
+                self.units.append(Unit(kernel=batch_kernel([kernels[group] for group in unit.groups], unit.style)))
             else:
                 kernel = kernels[unit]
                 # a check that fails on a GPU leaves nothing behind: neither memory nor the device can be used again

@@ -4,6 +4,8 @@ An optimizer's update, a step counter per parameter, running statistics: kernels
 tensors, and of which none needs another's result. Vertical fusion would glue each to whatever made its operand, which
 saves few bytes and prints the same code again and again; so fusion recognises such values first (`alike.py`), and
 what became of them is gathered here when all kernels are there.
+
+On GPUs small kernels that do different things run side by side, too: a launch more takes longer than they do.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ from .alike import body_key
 from .fuse import Fusion, Group
 from .index import Index
 from .loops import Kernel
-from .values import Value
+from .values import Product, Value
 
 #: Bytes of operands made in the graph from which a kernel runs where they are made: in the cache, and freed soon.
 OPERANDS = 1 << 20
 #: Bytes of operands that may wait for a batch all together.
 WAITING = 1 << 24
+#: Points of a kernel that a launch takes longer than, and how many such kernels run side by side at most.
+SMALL, BESIDE = 1 << 16, 8
 
 
 @dataclass(eq=False, slots=True)
@@ -29,6 +33,7 @@ class Batch:
     """Groups whose kernels run as one, as a unit of the schedule."""
 
     groups: list[Group]
+    style: str
     before: set[Any] = field(default_factory=set)
     after: set[Any] = field(default_factory=set)
 
@@ -64,27 +69,46 @@ def kernel_key(kernel: Kernel) -> tuple[Hashable, ...] | None:
     return (axis is None, *stores, *body)
 
 
+def beside_key(kernel: Kernel) -> tuple[Hashable, ...] | None:
+    """Equal for kernels that can run side by side, whatever they do: small ones, and products of a row with matrices of
+    the same depth."""
+    if any(type(axis.size) is not int for axis in kernel.axes):
+        return None
+    if kernel.style in ("map", "scatter"):
+        return (kernel.style == "map" or kernel.start is not None,) if kernel.hint(kernel.points) <= SMALL else None
+    products = [one.value for one in kernel.reductions if isinstance(one.value, Product) and one.value.sizes.is_row]
+    if not products or len(products) < len(kernel.reductions):
+        return None
+    return products[0].sizes.dtype, tuple(axis.size for axis in kernel.reduced)
+
+
 def gather(fusion: Fusion, kernels: dict[Group, Kernel]) -> list[Any]:
     """The units of the schedule, groups of equal kernels that do not depend on each other replaced by batches."""
     units: list[Any] = [*fusion.groups, *fusion.calls]
-    classes: dict[tuple[Hashable, ...], list[Group]] = {}
     limit = fusion.limits.batch_operands
-    for group in fusion.groups:
-        kernel = kernels[group]
-        if _waiting(fusion, kernel) > OPERANDS or _awaited(fusion, group, kernel) > fusion.limits.batch_result:
-            continue
-        key = kernel_key(kernel) if limit is None or all(type(axis.size) is int for axis in kernel.axes) else None
-        if key is not None:
-            classes.setdefault(key, []).append(group)
-    for alike in classes.values():
-        while len(alike) > 1:
-            taken = _independent(alike, units, lambda g: max(_waiting(fusion, kernels[g]),
-                                                             _awaited(fusion, g, kernels[g])))
-            if limit is not None:
-                taken = taken[: limit // len((*kernels[alike[0]].reads, *kernels[alike[0]].writes))]
-            if len(taken) > 1:
-                units = _contract(taken, units)
-            alike = [group for group in alike if group not in set(taken)]
+    for style in ("batch",) if limit is None else ("batch", "beside"):
+        classes: dict[tuple[Hashable, ...], list[Group]] = {}
+        for group in (unit for unit in units if isinstance(unit, Group)):
+            kernel = kernels[group]
+            if _waiting(fusion, kernel) > OPERANDS or _awaited(fusion, group, kernel) > fusion.limits.batch_result:
+                continue
+            known = limit is None or all(type(axis.size) is int for axis in kernel.axes)
+            key = beside_key(kernel) if style == "beside" else kernel_key(kernel) if known else None
+            if key is not None:
+                classes.setdefault(key, []).append(group)
+        for alike in classes.values():
+            below = _below(units) if len(alike) > 1 else {}
+            while len(alike) > 1:
+                taken = _independent(alike, below, lambda g: max(_waiting(fusion, kernels[g]),
+                                                                 _awaited(fusion, g, kernels[g])))
+                if style == "beside":
+                    taken = taken[:BESIDE]
+                elif limit is not None:
+                    taken = taken[: limit // len((*kernels[alike[0]].reads, *kernels[alike[0]].writes))]
+                if len(taken) > 1:
+                    units = _contract(Batch(taken, style), units)
+                    below = _below(units)
+                alike = [group for group in alike if group not in set(taken)]
     return units
 
 
@@ -95,13 +119,12 @@ def _waiting(fusion: Fusion, kernel: Kernel) -> int:
 
 def _awaited(fusion: Fusion, group: Group, kernel: Kernel) -> int:
     """Bytes of results that are read in this graph."""
-    return sum(fusion.bytes(value) for value in kernel.writes) if group.after else 0
+    return sum(fusion.bytes(value) for value in kernel.writes) if group.after and kernel.style != "scatter" else 0
 
 
-def _independent(groups: list[Group], units: list[Any], waiting: Callable[[Group], int]) -> list[Group]:
+def _independent(groups: list[Group], below: dict[Any, int], waiting: Callable[[Group], int]) -> list[Group]:
     """The first of `groups`, and those others that neither depend on one taken before nor are needed for it."""
-    below = _below(units)
-    number = {unit: k for k, unit in enumerate(units)}
+    number = {unit: k for k, unit in enumerate(below)}
     taken: list[Group] = []
     bits = reached = bytes_waiting = 0
     for group in groups:
@@ -116,7 +139,7 @@ def _independent(groups: list[Group], units: list[Any], waiting: Callable[[Group
 
 
 def _below(units: list[Any]) -> dict[Any, int]:
-    """For each unit those that depend on it, directly or not, as the bits of a number."""
+    """For each unit, in order, those that depend on it, directly or not, as the bits of a number."""
     left = {unit: len(unit.after) for unit in units}
     number = {unit: k for k, unit in enumerate(units)}
     ready = [unit for unit, count in left.items() if not count]
@@ -131,13 +154,12 @@ def _below(units: list[Any]) -> dict[Any, int]:
             left[earlier] -= 1
             if not left[earlier]:
                 ready.append(earlier)
-    return found
+    return {unit: found[unit] for unit in units}
 
 
-def _contract(groups: list[Group], units: list[Any]) -> list[Any]:
-    """The units with one batch in place of `groups`."""
-    batch = Batch(groups)
-    for group in groups:
+def _contract(batch: Batch, units: list[Any]) -> list[Any]:
+    """The units with a batch in place of its groups."""
+    for group in batch.groups:
         batch.before |= group.before
         batch.after |= group.after
         for unit in group.before:
@@ -146,14 +168,14 @@ def _contract(groups: list[Group], units: list[Any]) -> list[Any]:
         for unit in group.after:
             unit.before.discard(group)
             unit.before.add(batch)
-    gone = set(groups)
+    gone = set(batch.groups)
     return [unit for unit in units if unit not in gone] + [batch]
 
 
-def batch_kernel(kernels: list[Kernel]) -> Kernel:
-    """One kernel of style "batch" that runs all of `kernels`, which have equal keys."""
+def batch_kernel(kernels: list[Kernel], style: str) -> Kernel:
+    """One kernel that runs all of `kernels`, which have equal keys of a style."""
     first = kernels[0]
-    made = Kernel(first.name, "batch", [], None, [s for k in kernels for s in k.stores], [], first.env,
+    made = Kernel(first.name, style, [], None, [s for k in kernels for s in k.stores], [], first.env,
                   [m for k in kernels for m in k.members], parts=kernels)
     made.reads = list(dict.fromkeys(value for k in kernels for value in k.reads))
     made.writes = [value for k in kernels for value in k.writes]

@@ -8,6 +8,7 @@ A `Kernel` has loop axes, stores and reductions, all as expressions over the axe
     whole    one stage that reduces everything: chunks are reduced on all threads, then combined
     scan     a running combination along one axis
     batch    kernels of style map that do the same to different tensors (`parts`), see `batches.py`
+    beside   kernels that do different things (`parts`), as one launch of a GPU
     product  matrix products: sums over the inner axis of products of tiles, see `products.py`
     scatter  a store that adds, at computed places: the reduced axes are those along which places may repeat
     flex     attention with computed scores (`attention`), see `flex.py`

@@ -52,7 +52,7 @@ def can_write_over(kernel: Kernel, target: Value, source: Value, env: SizeEnv) -
     if kernel.style == "scatter":  # it fills its result first
         loads = any(e.op == "load" and e.attr[0] is source for e in walk(kernel.roots()))
         return source is kernel.start and not loads
-    if kernel.style == "batch":
+    if kernel.parts:
         own = kernel.part_of(target)
         others = any(source in part.reads for part in kernel.parts if part is not own)
         return not others and can_write_over(own, target, source, env)

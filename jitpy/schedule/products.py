@@ -292,6 +292,8 @@ def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool
     operand, which is the same for all of the batch, is the right one of a product of the other's columns."""
     assert low.products is not None
     shape: tuple[Dim, ...] = (*left.shape[:2], right.shape[2], left.shape[2])
+    if same(shape[3], 1) and right.dtype is left.dtype and left.dtype in (FLOAT, torch.bfloat16, torch.float16):
+        return _outer(low, node, left, right, bias, result or shape[:3], factors)
     numbers = [size for size in shape if type(size) is int]
     if len(numbers) < 4:
         raise NotCovered("a product whose sizes change")
@@ -310,8 +312,25 @@ def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool
         operands = tuple(trace.e.cast(trace.read(*one), kind) for one in ((left, (z, m, k)), (right, (z, k, n))))
         return trace.e.mul(*operands) if sizes.is_row else trace.e.make("product", operands, sizes.sums)
 
-    sums = low.tag(Product(sizes, shape, body), "sums")
-    shown = low.reshape(sums, result or shape[:3])
+    return _concluded(low, node, low.tag(Product(sizes, shape, body), "sums"), bias, result or shape[:3], factors)
+
+
+def _outer(low: Lowering, node: Node, left: Value, right: Value, bias: Value | None, result: tuple[Dim, ...],
+           factors: Sequence[Value]) -> Value:
+    """A product whose inner axis has one element: a multiplication, added to zero as sums are."""
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        z, m, n = index
+        operands = (trace.e.cast(trace.read(*one), FLOAT) for one in ((left, (z, m, Index())), (right, (z, Index(), n))))
+        return trace.e.add(trace.e.mul(*operands), trace.e.const(0.0, FLOAT))
+
+    sums = low.pointwise((*left.shape[:2], right.shape[2]), FLOAT, body)
+    return _concluded(low, node, sums, bias, result, factors)
+
+
+def _concluded(low: Lowering, node: Node, sums: Value, bias: Value | None, result: tuple[Dim, ...],
+               factors: Sequence[Value]) -> Value:
+    """Sums with what is computed behind them, rounded."""
+    shown = low.reshape(sums, result)
     added = None if bias is None else low.expand(bias, shown.shape)
     scales = [low.expand(one, shown.shape) for one in factors]
 

@@ -68,15 +68,15 @@ def test_held_rows_are_read_once(case: str, loads: int) -> None:
     assert len(re.findall(r"ld\.global\S*\.(v4\.b32|v2\.b64)", binary.assembly)) == loads
 
 
-def test_the_second_launch_of_a_shared_reduction_begins_early() -> None:
-    """Where the GPU lets it, while the first one ends; it waits before it reads."""
-    for name in ("column_sum_tall", "full_sum"):
-        for target, can in ((Target("cuda", 90), True), (Target("cuda", 80), False), (TARGETS["gfx942"], False)):
-            first, second = compiled([name], target)
-            assert (first.overlaps, second.overlaps) == (False, can)
-            assert ("griddepcontrol.launch_dependents" in first.assembly) == can
-            wait, load = (second.assembly.find(text) for text in ("griddepcontrol.wait", "ld.global"))
-            assert 0 < wait < load if can else wait == -1
+def test_launches_begin_early() -> None:
+    """Where the GPU lets them, while the ones in front of them end; each waits before it touches memory."""
+    names = ["column_sum_tall", "full_sum", "cumsum_shared", "softmax_held_fp16"]
+    for target, can in ((Target("cuda", 90), True), (Target("cuda", 80), False), (TARGETS["gfx942"], False)):
+        for binary in compiled(names, target):
+            assert binary.overlaps == can and ("griddepcontrol.launch_dependents" in binary.assembly) == can
+            wait, load, store = (binary.assembly.find(text) for text in
+                                 ("griddepcontrol.wait", "ld.global", "st.global"))
+            assert (wait > 0 and all(wait < at for at in (load, store) if at > 0)) if can else wait == -1
 
 
 def test_wide_loads() -> None:

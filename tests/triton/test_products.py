@@ -65,6 +65,15 @@ def of_few_rows(x: Tensor, w: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, ...
     return F.linear(x, w), F.linear(x, u).relu(), F.linear(x, v) * 2
 
 
+def two_widths(x: Tensor, w: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    return F.linear(x, w), F.linear(x, u), F.linear(x, v)
+
+
+def small_kernels(x: Tensor, y: Tensor, z: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    """Of different bodies, dtypes and compile options."""
+    return x.cos(), (y.view(4, 2, 32).flip(1) * 3).exp(), z + 1, s.t().contiguous().tanh()
+
+
 def image(*shape: int) -> Tensor:
     return small(*shape).to(memory_format=torch.channels_last)
 
@@ -105,6 +114,15 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "several of few rows": (of_few_rows, (small(5, 64), small(128, 64), small(128, 64), small(128, 64)), 1),
     "several of one row": (of_few_rows, (small(1, 64), small(128, 64), small(128, 64), small(128, 64)), 1),
     "one column": (lambda x, w: torch.mm(x, w) * 2, (small(48, 64), small(64, 1)), 1),
+    "one step": (lambda x, w: torch.mm(x, w).cos(), (small(48, 1), small(1, 40)), 1),
+    "one step, float32, batches": (lambda x, w, b: torch.baddbmm(b, x, w),
+                                   (randn(2, 8, 1), randn(2, 1, 48), randn(2, 1, 48)), 1),
+    "one row by matrices of two widths": (two_widths, (small(1, 64), small(128, 64), small(40, 64), small(40, 64)), 1),
+    "small kernels": (small_kernels, (randn(300), small(4, 64), torch.arange(20), randn(5, 5)), 1),
+    "small kernels that follow each other": (lambda x, y: (x * 2, (x * 2).flip(0).cos(), y.sin()),
+                                             (randn(300), randn(40)), 2),
+    "small kernels beside larger ones": (lambda x, y, z: (x * 2, y.cos(), z.exp()),
+                                         (randn(300), randn(1000, 100), randn(7)), 2),
 }
 
 

@@ -1,4 +1,4 @@
-"""Kernels that do the same to many tensors, as one launch: an optimizer's updates, conversions of parameters.
+"""Several kernels as one launch: those that do the same to many tensors, as an optimizer's updates, and small ones.
 
 All operands are parameters of the kernel. A program's number says which tensors are its own: it chooses their pointers,
 and then does what the kernel for them alone does.
@@ -6,12 +6,14 @@ and then does what the kernel for them alone does.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 from ...ir.spec import Dim
 from ...schedule.loops import Kernel
-from .emitter import Emitter, KernelText, Parameter, Program, stem_of
+from .emitter import Emitter, KernelText, Parameter, Partial, Program, stem_of
+from .helpers import module
 from .tiles import ENOUGH_PROGRAMS, Launch, Tile, block_of, ceil_div, power_of_two
 
 #: The number of elements of the tensors that a program works on: a size that is only ever named.
@@ -75,3 +77,50 @@ def _choose_part(emitter: Emitter, batch: Kernel, names: dict[Parameter, str], p
 
     choose(0, len(counts))
     return starts[-1]
+
+
+def print_beside(kernel: Kernel, programs: list[Program]) -> Program:
+    """Kernels that do not depend on each other, each a function that some of the programs call. Those that are several
+    launches, or are compiled otherwise, stay apart."""
+    made = Program()
+    classes: dict[Any, list[KernelText]] = {}
+    for program in programs:
+        if len(program.launches) > 1 or program.scratch:
+            made.launches += _with_scratch(program, made.scratch)
+        else:
+            (text,) = program.launches
+            classes.setdefault((text.cluster, text.registers, text.stages), []).append(text)
+    made.launches += [_beside(texts, stem_of(kernel)) if len(texts) > 1 else texts[0] for texts in classes.values()]
+    return made
+
+
+def _with_scratch(program: Program, scratch: list[int]) -> list[KernelText]:
+    """The launches of a program whose areas of scratch memory come behind others."""
+    for text in program.launches:
+        text.parameters = [replace(one, number=one.number + len(scratch)) if isinstance(one, Partial) else one
+                           for one in text.parameters]
+    scratch += program.scratch
+    return program.launches
+
+
+def _beside(texts: list[KernelText], name: str) -> KernelText:
+    kinds: dict[Parameter, tuple[str, str]] = {}
+    divisible, functions, starts = set(), [], [0]
+    lines = ["program = tl.program_id(0)"]
+    for number, text in enumerate(texts):
+        for (own, kind), parameter in zip(text.signature, text.parameters, strict=True):
+            given, _ = kinds.setdefault(parameter, (f"p{len(kinds)}", kind))
+            divisible |= {given} if own in text.divisible else set()
+        head, body = text.function.replace("tl.program_id(0)", "program").split("(", 1)
+        functions.append(f"{head.replace(text.name, f'part{number}')}(program, {body}")
+        passed = ", ".join([f"program - {starts[-1]}", *(kinds[one][0] for one in text.parameters)])
+        starts.append(starts[-1] + int(text.grid[0]))
+        lines += [f"if (program >= {starts[-2]}) & (program < {starts[-1]}):", f"    part{number}({passed})"]
+    signature = list(kinds.values())
+    head = f"@triton.jit\ndef {name}({', '.join(one for one, _ in signature)}):\n"
+    whole = "\n\n".join([*functions, head + "".join(f"    {line}\n" for line in lines)])
+    first = texts[0]
+    return replace(first, source=module(whole), name=name, signature=signature, parameters=list(kinds),
+                   grid=(starts[-1],), warps=max(text.warps for text in texts),
+                   checks=any(text.checks for text in texts), short=all(text.short for text in texts), divisible=frozenset(divisible), function=whole,
+                   values=list(dict.fromkeys(value for text in texts for value in text.values)))

@@ -33,7 +33,6 @@ class CrossedEmitter(ReductionEmitter):
         kernel, r, programs = self.kernel, self.r, self.launch.splits
         (x,) = self.launch.tiles
         step = programs * x.block
-        self.add("let_next_begin()")
         self.add("part = tl.program_id(0)" + (".to(tl.int64)" if self.wide else ""))
         self.define(r, "0")
         self.emit(self._loads(of_rows=False))

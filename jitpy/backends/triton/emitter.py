@@ -62,12 +62,12 @@ class KernelText:
     registers: int | None = None
     #: the sizes that are multiples of 16 as far as is known: launches check it
     divisible: frozenset[str] = frozenset()
-    #: it may begin before the launch in front of it has ended
-    overlaps: bool = False
     #: programs that run side by side
     cluster: int = 1
     #: steps of a loop whose loads are under way at a time
     stages: int = 3
+    #: the text of the function alone
+    function: str = ""
 
     @property
     def anonymous(self) -> str:
@@ -108,6 +108,8 @@ class Emitter(KernelWriter):
         #: whether loads beyond the end give zeros, for floats too
         self.zero_outside = False
         self.stages = 3
+        #: whether a line says where it waits for the launch in front of it; else it does at once
+        self.awaits = False
         #: stores that wait for the loads of other blocks; None: they do not
         self.waiting: list[str] | None = None
         tiles = [*launch.tiles, *([launch.r] if launch.r is not None else [])]
@@ -424,6 +426,9 @@ class Emitter(KernelWriter):
     def finish(self, grid: tuple[Dim, ...], suffix: str = "") -> KernelText:
         """The module with this function: its parameters are what its lines mention."""
         name = self.stem + suffix
+        if not self.awaits:
+            self.lines.insert(0, "    await_results()")
+        self.lines.insert(0, "    let_next_begin()")
         body = "\n".join(self._lines_that_count()) + "\n"
         words = set(re.findall(r"\w+", body))
         signature, used = [], []
@@ -437,7 +442,7 @@ class Emitter(KernelWriter):
         launch = self.launch
         return KernelText(module(head + body), name, signature, used, grid, launch.warps, self.checks,
                           self.printer.short, self.values, launch.registers, divisible, cluster=launch.cluster,
-                          stages=self.stages)
+                          stages=self.stages, function=head + body)
 
     def _is_multiple(self, size: Dim) -> bool:
         """Is a size a multiple of 16 now? Values that depend on data count only if they always are."""

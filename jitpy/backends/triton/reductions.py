@@ -4,6 +4,7 @@ second launch combines what they found."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from ...ir.spec import Dim, prod
 from ...schedule.expr import Expr, children, order, walk
 from ...schedule.index import Axis, Index, of
 from ...schedule.loops import Kernel, Reduce, Store
-from ...schedule.values import HostScalar
+from ...schedule.values import HostScalar, Product
 from .emitter import Emitter, KernelText, Program, stem_of
 from .online import Follower, Squares, find_followers
 from .printer import TYPES, cast, closed, literal, typed
@@ -208,6 +209,10 @@ class ReductionEmitter(Emitter):
     def persistent(self) -> KernelText:
         self.begin_program()
         self.define(self.r, "0")
+        if any(isinstance(one.value, Product) for one in self.kernel.reductions):
+            self.fetch(self._loads_of_points(), 0)  # weights, as a rule: no launch in front of this one makes them
+            self.add("await_results()")
+            self.awaits = True
         self.row()
         return self.finish((prod(tuple(t.count for t in self.launch.tiles)),))
 
@@ -304,10 +309,10 @@ class ReductionEmitter(Emitter):
         if cluster > 1:
             assert type(self.r.size) is int
             self.add(f"{self.r.name}_first = part * {self.r.size // cluster}")
-        loads = [e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes]
+        loads = self._loads_of_points()
         self._hold(loads)
         if self.launch.fetched:
-            self.fetch(loads)
+            self.fetch(loads, self.launch.fetched)
         inner = [s for s in kernel.stores if is_inner(s)]
         self.followers = find_followers(kernel) if cluster > 1 else {}
         for stage in range(_stages(kernel)):
@@ -379,22 +384,30 @@ class ReductionEmitter(Emitter):
             self.start_loads(loads)
         self.names = outer
 
-    def fetch(self, loads: list[Expr]) -> None:
-        """Ask for what the program of a later row will read. It is on its way while those on the chip wait for each
-        other and compute."""
+    def _loads_of_points(self) -> list[Expr]:
+        """Loads that differ by point."""
+        return [e for e in walk(self.kernel.roots()) if e.op == "load" and set(self.kernel.axes) <= e.axes]
+
+    def fetch(self, loads: list[Expr], ahead: int) -> None:
+        """Ask for what the program so many rows ahead reads. It is on its way while those on the chip wait and
+        compute."""
         x, r, cluster = self.launch.tiles[0], self.r, self.launch.cluster
-        assert type(r.size) is int
-        part, later = r.size // cluster, f"{x.name} + {self.launch.fetched}"
+        if type(r.size) is not int or x.masked:
+            return
+        part, later = r.size // cluster, f"{x.name} + {ahead}"
+        rows = [later if ahead else x.name] if x.block == 1 else \
+            [f"tl.program_id(0) * {x.block} + {k}" for k in range(x.block)]
         requests: dict[str, None] = {}
         for expr in loads:
             value, index = expr.attr
             step, amount = self._row_step(index), part * value.dtype.itemsize
             if step is not None and not expr.args and amount % 16 == 0 and not step * value.dtype.itemsize % 16:
-                at = f"({later}) * {step}" + (f" + {self.r.name}_first" if cluster > 1 else "")
-                at = at if index.const == 0 else f"{at} + {index.const}"
-                requests[f"fetch({self.parameters[value]} + ({at}), {amount})"] = None
+                for row in rows:
+                    at = f"({row}) * {step}" + (f" + {self.r.name}_first" if cluster > 1 else "")
+                    at = at if index.const == 0 else f"{at} + {index.const}"
+                    requests[f"fetch({self.parameters[value]} + ({at}), {amount})"] = None
         if requests:
-            with self.block(f"if {later} < {self.size(x.size)}:"):
+            with self.block(f"if {later} < {self.size(x.size)}:") if ahead else contextlib.nullcontext():
                 for request in requests:
                     self.add(request)
 
@@ -646,7 +659,6 @@ class ReductionEmitter(Emitter):
         threads, which then need not wait for each other, into `[part, group, result]`."""
         kernel, splits = self.kernel, self.launch.splits
         x, groups = self.launch.tiles[0], self.launch.groups
-        self.add("let_next_begin()")
         self.begin_program(splits)
         part = "part" if groups == 1 else f"(part * {groups} + tl.arange(0, {groups}){self.shape_suffix(self.r)})"
         inner = [s for s in kernel.stores if is_inner(s)]
@@ -693,7 +705,6 @@ def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduc
     emitter.begin_program()
     emitter.define(p, "0")
     masks = emitter.masks([x, p])
-    emitter.add("await_results()")
     number = 0
     for reduction in reductions:
         running = []
@@ -705,6 +716,4 @@ def combine(kernel: Kernel, axes: list[Axis], parts: int, reductions: list[Reduc
             number += 1
         emitter.conclude(reduction, emitter.fold(reduction, running))
     emitter.stores(stores)
-    text = emitter.finish((x.count,), "_combine")
-    text.overlaps = True
-    return text
+    return emitter.finish((x.count,), "_combine")

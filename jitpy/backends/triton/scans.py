@@ -34,7 +34,6 @@ def _cleared(kernel: Kernel, scratch: list[int]) -> KernelText:
     """The launch that takes the marks off the words in scratch memory."""
     x = Tile("x", [Axis(scratch[0] // 8)], CLEARED)
     emitter = Emitter(kernel, Launch([x], 4), stem_of(kernel))
-    emitter.add("let_next_begin()")
     emitter.begin_program()
     for number in range(len(scratch)):
         emitter.write(emitter.scratch(number, torch.int64), "x", "0", emitter.masks([x]))
@@ -96,9 +95,7 @@ class ScanEmitter(ReductionEmitter):
             self._scanned(found, carried)
         else:
             self._walk("r_first", "r_last", carried)
-        text = self.finish((self.launch.splits * x.count,))
-        text.overlaps = True
-        return text
+        return self.finish((self.launch.splits * x.count,))
 
     def _walk(self, first: str, last: str, carried: list[str]) -> None:
         """Block by block."""
@@ -165,7 +162,6 @@ class ScanEmitter(ReductionEmitter):
         for number, (total, dtype) in enumerate(zip(totals, dtypes, strict=True)):
             for half in range(dtype.itemsize // 4):
                 areas.append((number, total, dtype, half))
-        self.add("await_results()")
         pointers = []
         for _, total, dtype, half in areas:
             pointers.append(self.scratch(len(scratch), torch.int64))

@@ -20,7 +20,7 @@ from ...schedule.products import Choice
 from ...schedule.values import Value
 from ..size_table import SizeTable
 from ..target import Linked, Pointer, Printed
-from .batches import print_batch
+from .batches import print_batch, print_beside
 from .crossed import print_crossed
 from .emitter import KernelText, Partial, Program, comment_lines
 from .flex import print_flex
@@ -43,6 +43,8 @@ def print_program(kernel: Kernel, in_place: dict[Value, Value], tune: bool = Fal
     those. Raises NotCovered for operations that Triton lacks."""
     if kernel.style == "batch":
         return print_batch(kernel)
+    if kernel.style == "beside":
+        return print_beside(kernel, [print_program(part, in_place, tune, clusters) for part in kernel.parts])
     if kernel.style == "scan":
         return print_scan(kernel)
     if kernel.style == "product":
@@ -149,5 +151,5 @@ def _gpu_kernel(text: KernelText) -> GpuKernel:
     divisible = text.divisible.union(name for name, kind in text.signature if kind.startswith("*"))
     return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
                      fp_fusion=text.short, checks=text.checks, flush_tiny=text.short,
-                     max_registers=text.registers, overlaps=text.overlaps, cluster=text.cluster,
+                     max_registers=text.registers, overlaps=True, cluster=text.cluster,
                      num_stages=text.stages)
