@@ -425,7 +425,9 @@ class Engine:
 
     def _tracer(self, code: types.CodeType, globals: dict[str, Any],
                 forced: dict[int, GraphBreak]) -> tuple[SymbolicTraceContext, SymbolicInterpreter]:
-        context = SymbolicTraceContext(self._histories.setdefault(code, Observations), globals, self._dynamic())
+        history, dynamic = self._histories.setdefault(code, Observations), self._dynamic()
+        dynamic = "always" if history.fills_state and dynamic == "auto" else dynamic
+        context = SymbolicTraceContext(history, globals, dynamic)
         context.breakable = not self.options.fullgraph
         # what differs between instances does not change: their variants are told apart, and split at the limit
         context.several_selves = self._root is not None and len(self._selves) >= 2

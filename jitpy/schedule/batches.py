@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ir.spec import prod
 from .alike import body_key
 from .fuse import Fusion, Group
 from .index import Index
@@ -77,7 +78,8 @@ def beside_key(kernel: Kernel) -> tuple[Hashable, ...] | None:
     if kernel.style in ("map", "scatter"):
         return (kernel.style == "map" or kernel.start is not None,) if kernel.hint(kernel.points) <= SMALL else None
     products = [one.value for one in kernel.reductions if isinstance(one.value, Product) and one.value.sizes.is_row]
-    if not products or len(products) < len(kernel.reductions):
+    few = kernel.hint(prod(tuple(axis.size for axis in kernel.parallel))) < 64  # then programs share a long row
+    if few or not products or len(products) < len(kernel.reductions):
         return None
     return products[0].sizes.dtype, tuple(axis.size for axis in kernel.reduced)
 

@@ -320,7 +320,8 @@ def _outer(low: Lowering, node: Node, left: Value, right: Value, bias: Value | N
     """A product whose inner axis has one element: a multiplication, added to zero as sums are."""
     def body(trace: Trace, index: IndexTuple) -> Expr:
         z, m, n = index
-        operands = (trace.e.cast(trace.read(*one), FLOAT) for one in ((left, (z, m, Index())), (right, (z, Index(), n))))
+        places = (left, (z, m, Index())), (right, (z, Index(), n))
+        operands = (trace.e.cast(trace.read(*one), FLOAT) for one in places)
         return trace.e.add(trace.e.mul(*operands), trace.e.const(0.0, FLOAT))
 
     sums = low.pointwise((*left.shape[:2], right.shape[2]), FLOAT, body)

@@ -48,23 +48,47 @@ def test_tokens_are_those_of_eager(name: str, padded: bool, cache: str | None) -
                 assert torch.equal(found, wanted), case
 
 
-@pytest.mark.parametrize(("dynamic", "allowed"), [(None, 3), (True, 2)])
-def test_lengths_and_a_growing_cache_are_compiled_once(dynamic: bool | None, allowed: int) -> None:
+@pytest.mark.parametrize("cache", [None, "static"])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("whole", [False, True], ids=["forward", "model"])
+def test_lengths_are_compiled_twice(whole: bool, dynamic: bool | None, cache: str | None) -> None:
+    """For all prompts, and for all tokens behind them."""
     jitpy.reset()
     model = made(MODELS["llama"])
-    model.forward = jitpy.jit(model.forward, dynamic=dynamic, backend="eager")
+    if whole:
+        model = jitpy.jit(model, dynamic=dynamic, backend="eager")
+    else:
+        model.forward = jitpy.jit(model.forward, dynamic=dynamic, backend="eager")
     for length in range(4, 24):
-        generated(model, length)
-    assert variants() == allowed
-
-
-def test_lengths_with_a_static_cache_are_compiled_twice() -> None:
-    jitpy.reset()
-    model = made(MODELS["llama"])
-    model.forward = jitpy.jit(model.forward, dynamic=True, backend="eager")
-    for length in range(4, 24):
-        generated(model, length, cache_implementation="static")
+        generated(model, length, cache_implementation=cache)
     assert variants() == 2
+
+
+class Sums:
+    """What a call keeps for the next one."""
+
+    def __init__(self) -> None:
+        self.total: torch.Tensor | None = None
+
+
+def test_only_calls_that_fill_a_place_have_sizes_that_change() -> None:
+    """A new object's empty place at the first call is filled; a module's own, and one that holds something, are not."""
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.total: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor, sums: Sums | None = None) -> torch.Tensor:
+            (self if sums is None else sums).total = x.sum(1)
+            return x * 2
+
+    for sums, wanted in ((lambda: None, 2), (Sums, 1)):
+        jitpy.reset()
+        model = jitpy.jit(Model(), backend="eager")
+        for length in (4, 7):
+            x = torch.ones(3, length)
+            assert torch.equal(model(x, sums()), x * 2)
+        assert variants() == wanted
 
 
 def test_a_jitted_model_generates_when_torch_compiles_its_call() -> None:

@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], int]] = {
     "one step": (lambda x, w: torch.mm(x, w).cos(), (small(48, 1), small(1, 40)), 1),
     "one step, float32, batches": (lambda x, w, b: torch.baddbmm(b, x, w),
                                    (randn(2, 8, 1), randn(2, 1, 48), randn(2, 1, 48)), 1),
-    "one row by matrices of two widths": (two_widths, (small(1, 64), small(128, 64), small(40, 64), small(40, 64)), 1),
+    "one row by matrices of two widths": (two_widths, (small(1, 64), small(128, 64), small(80, 64), small(80, 64)), 1),
     "small kernels": (small_kernels, (randn(300), small(4, 64), torch.arange(20), randn(5, 5)), 1),
     "small kernels that follow each other": (lambda x, y: (x * 2, (x * 2).flip(0).cos(), y.sin()),
                                              (randn(300), randn(40)), 2),

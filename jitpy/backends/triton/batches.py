@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.spec import Dim
 from ...schedule.loops import Kernel
-from .emitter import Emitter, KernelText, Parameter, Partial, Program, stem_of
+from .emitter import Emitter, KernelText, Parameter, Program, stem_of
 from .helpers import module
 from .tiles import ENOUGH_PROGRAMS, Launch, Tile, block_of, ceil_div, power_of_two
 
@@ -81,26 +81,10 @@ def _choose_part(emitter: Emitter, batch: Kernel, names: dict[Parameter, str], p
 
 def print_beside(kernel: Kernel, programs: list[Program]) -> Program:
     """Kernels that do not depend on each other, each a function that some of the programs call. Those that are several
-    launches, or are compiled otherwise, stay apart."""
-    made = Program()
-    classes: dict[Any, list[KernelText]] = {}
-    for program in programs:
-        if len(program.launches) > 1 or program.scratch:
-            made.launches += _with_scratch(program, made.scratch)
-        else:
-            (text,) = program.launches
-            classes.setdefault((text.cluster, text.registers, text.stages), []).append(text)
-    made.launches += [_beside(texts, stem_of(kernel)) if len(texts) > 1 else texts[0] for texts in classes.values()]
-    return made
-
-
-def _with_scratch(program: Program, scratch: list[int]) -> list[KernelText]:
-    """The launches of a program whose areas of scratch memory come behind others."""
-    for text in program.launches:
-        text.parameters = [replace(one, number=one.number + len(scratch)) if isinstance(one, Partial) else one
-                           for one in text.parameters]
-    scratch += program.scratch
-    return program.launches
+    launches stay apart."""
+    apart = [text for program in programs if len(program.launches) > 1 for text in program.launches]
+    texts = [program.launches[0] for program in programs if len(program.launches) == 1]
+    return Program([*apart, *([_beside(texts, stem_of(kernel))] if texts else [])])
 
 
 def _beside(texts: list[KernelText], name: str) -> KernelText:
@@ -122,5 +106,6 @@ def _beside(texts: list[KernelText], name: str) -> KernelText:
     first = texts[0]
     return replace(first, source=module(whole), name=name, signature=signature, parameters=list(kinds),
                    grid=(starts[-1],), warps=max(text.warps for text in texts),
-                   checks=any(text.checks for text in texts), short=all(text.short for text in texts), divisible=frozenset(divisible), function=whole,
+                   checks=any(text.checks for text in texts), short=all(text.short for text in texts),
+                   divisible=frozenset(divisible), function=whole,
                    values=list(dict.fromkeys(value for text in texts for value in text.values)))

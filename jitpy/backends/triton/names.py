@@ -17,7 +17,7 @@ from .helpers import HELPERS
 #: Names of programs' own: tiles and their axes, parameters, running values, and what is derived from those.
 _OWN = re.compile(r"(x|y|z|r|p|n|in|out|at|acc|t|partial|pid|part|row|skew|start|count|here|carried|running|value|kept)"
                   r"(_?\d+)?(_(in|at|start|first|last|part))?")
-_TAKEN = {"tl", "triton", "libdevice", "range", "MACHINE"}
+_TAKEN = {"tl", "triton", "libdevice", "program", "range", "MACHINE"}
 
 
 def stem_for(expr: Expr) -> str:

@@ -22,6 +22,8 @@ class Observations:
         self.compilations = 0
         self.sizes: dict[Any, tuple[int, ...]] = {}
         self.dynamic_dims: dict[Any, set[int]] = {}
+        #: whether a call has left tensors where there were none: all sizes count as dynamic from then on
+        self.fills_state = False
         self.ints: dict[Any, int] = {}
         self.dynamic_ints: set[Any] = set()
         self.floats: dict[Any, str] = {}

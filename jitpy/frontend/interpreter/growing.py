@@ -138,14 +138,17 @@ class UnreadList:
 
 
 def tensors_grow(context: Any) -> bool:
-    """Whether a call leaves tensors of other sizes where it read some, as caches grow: these sizes become symbols."""
-    grow = False
+    """Whether a call leaves tensors of other sizes where it read some, as caches grow: these sizes become symbols.
+    Where it fills an empty place in an object that is no module, as it does in a new cache, all sizes do: such calls
+    come in sequences, each of another length."""
+    grow, history = False, context.history
     for value in context.dirty:
-        for source, found in value.written_parts() if value.source is not None else ():
+        for source, before, found in value.written_parts() if value.source is not None else ():
             if found.tensor is not None:
                 shape = tuple(map(context.sizes.hint, found.tensor.spec.shape))
-                grow |= context.history.will_change(source.key(), shape)
-    return grow
+                grow |= history.will_change(source.key(), shape)
+                history.fills_state |= before is None and not context.is_config(source)
+    return grow or history.fills_state
 
 
 def len_of(real: Any) -> int:

@@ -392,7 +392,7 @@ class SymbolicTraceContext:
     def _is_dynamic_float(self, obj: float, source: Source) -> bool:
         if isinstance(source, ConstSource) or self.dynamic == "never":
             return False
-        always = self.dynamic == "always" and not self._is_config(source) or _is_learning_rate(source) or \
+        always = self.dynamic == "always" and not self.is_config(source) or _is_learning_rate(source) or \
             is_at_changing_place(source)
         return self.history.float_is_dynamic(source.key(), obj, always)
 
@@ -401,13 +401,13 @@ class SymbolicTraceContext:
             return ConstValue(obj, source)
         if self.dynamic != "never":
             changed = self.history.int_is_dynamic(source.key(), obj)
-            always = self.dynamic == "always" and not self._is_config(source) or is_at_changing_place(source)
+            always = self.dynamic == "always" and not self.is_config(source) or is_at_changing_place(source)
             if (changed or always) and abs(obj) < 1 << 62:
                 return SymValue(self.builder.int_input(obj, source, self.history.ints_are_general), source)
         self.guard(source, "eq", obj)
         return ConstValue(obj, source)
 
-    def _is_config(self, source: Source) -> bool:
+    def is_config(self, source: Source) -> bool:
         """Numbers of classes, of other modules than the function's own, and of `nn.Module`s say how something is
         computed: constants till they change."""
         base: Source | None = source

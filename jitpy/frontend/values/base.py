@@ -253,8 +253,8 @@ class Value:
         name = getattr(self.cls, "__name__", str(self.cls))
         return f"{name} {self.source}" if self.source is not None else name
 
-    def written_parts(self) -> Iterable[tuple[Source, Value]]:
-        """The places in an object from outside that a call writes to, and what it leaves there."""
+    def written_parts(self) -> Iterable[tuple[Source, Any, Value]]:
+        """The places in an object from outside that a call writes to, what was there, and what it leaves there."""
         return ()
 
     # iteration

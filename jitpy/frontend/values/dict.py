@@ -47,9 +47,10 @@ class DictValue(ObjectValue):
     def length(self, interp: Interpreter) -> Value:
         return count_value(interp.context.dict_count(self))
 
-    def written_parts(self) -> Iterable[tuple[Source, Value]]:
+    def written_parts(self) -> Iterable[tuple[Source, Any, Value]]:
         assert self.source is not None
-        return [(item_of(self.source, key), found) for key, found in self.log if not isinstance(found, Missing)]
+        return [(item_of(self.source, key), dict.get(self.real_dict, key, DELETED), found)
+                for key, found in self.log if not isinstance(found, Missing)]
 
     def payload(self, interp: Interpreter) -> Any:
         return {k: v.payload(interp) for k, v in interp.context.plain_items(self)}

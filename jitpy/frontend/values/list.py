@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..guards.source import Source, index
-from .base import Interpreter, Show, Value
+from .base import DELETED, Interpreter, Show, Value
 from .constant import ConstValue
 from .instance import ModelledValue
 from .iterators import ListIterator, ReverseIterator
@@ -51,9 +51,9 @@ class ListValue(SequenceValue):
         items = self.items if self.unread is None else self.unread.front + self.unread.back
         return *items, *super().children()
 
-    def written_parts(self) -> Iterable[tuple[Source, Value]]:
+    def written_parts(self) -> Iterable[tuple[Source, Any, Value]]:
         assert self.source is not None
-        return [(index(self.source, args[0]), args[1]) for method, args in self.log
+        return [(index(self.source, args[0]), DELETED, args[1]) for method, args in self.log
                 if method == "__setitem__" and type(args[0]) is int]
 
     def made_of(self, items: list[Any]) -> ListValue:
