@@ -444,7 +444,7 @@ class Engine:
             returned = interp.run(frame)
         except GraphBreak as error:
             cause = error
-        if context.dynamic == "auto" and tensors_grow(context):
+        if self._dynamic() == "auto" and tensors_grow(context):
             raise TraceAgain
         context.breakable = False
         times["trace"] = time.perf_counter() - start

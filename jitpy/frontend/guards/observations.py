@@ -22,7 +22,7 @@ class Observations:
         self.compilations = 0
         self.sizes: dict[Any, tuple[int, ...]] = {}
         self.dynamic_dims: dict[Any, set[int]] = {}
-        #: whether a call has left tensors where there were none: all sizes count as dynamic from then on
+        #: whether all sizes are to be symbols in the next trace, since the call leaves tensors where there were none
         self.fills_state = False
         self.ints: dict[Any, int] = {}
         self.dynamic_ints: set[Any] = set()
@@ -63,9 +63,9 @@ class Observations:
 
     def will_change(self, key: Any, shape: tuple[int, ...]) -> bool:
         """Note the sizes of the next call's tensor; whether this call's has others that may be symbols and are not."""
-        seen = self.sizes.get(key, ())
-        known = set(self.dynamic_dims.get(key, ()))
-        return len(seen) == len(shape) and any(seen[i] > 1 for i in self.dims(key, shape) - known)
+        seen, known = self.sizes.get(key, ()), set(self.dynamic_dims.get(key, ()))
+        changed = self.dims(key, shape) - known
+        return len(seen) == len(shape) and any(seen[i] > 1 for i in changed)
 
     def float_is_dynamic(self, key: Any, value: float, always: bool) -> bool:
         """Note a float's value; whether it has ever changed (or `always` is set)."""

@@ -139,16 +139,30 @@ class UnreadList:
 
 def tensors_grow(context: Any) -> bool:
     """Whether a call leaves tensors of other sizes where it read some, as caches grow: these sizes become symbols.
-    Where it fills an empty place in an object that is no module, as it does in a new cache, all sizes do: such calls
-    come in sequences, each of another length."""
+    Where it fills an empty place in an object that is no module, as it does in a new cache, it is traced once more with
+    all sizes as symbols, since such calls come in sequences of any length. That says which sizes of the cache change."""
     grow, history = False, context.history
+    is_second, history.fills_state = history.fills_state, False
     for value in context.dirty:
         for source, before, found in value.written_parts() if value.source is not None else ():
             if found.tensor is not None:
-                shape = tuple(map(context.sizes.hint, found.tensor.spec.shape))
-                grow |= history.will_change(source.key(), shape)
-                history.fills_state |= before is None and not context.is_config(source)
-    return grow or history.fills_state
+                sizes = found.tensor.spec.shape
+                grow |= history.will_change(source.key(), tuple(map(context.sizes.hint, sizes)))
+                if before is None and not context.is_config(source):
+                    history.fills_state = not is_second
+                    history.dynamic_dims[source.key()].update(k for k, size in enumerate(sizes) if type(size) is not int)
+    return (grow or history.fills_state or _others_change(context)) and not is_second
+
+
+def _others_change(context: Any) -> bool:
+    """Whether sizes that change had to be those of other tensors, whose sizes are taken to change from now on."""
+    sizes, history, found = context.sizes, context.history, False
+    pinned = {sizes.canonical(symbol) for symbol, info in sizes.symbols.items() if info.dim is not None}
+    for key, shape in context.shapes.items():
+        more = {k for k, size in enumerate(shape) if size > 1 and size in pinned} - history.dynamic_dims[key]
+        history.dynamic_dims[key] |= more
+        found |= bool(more)
+    return found
 
 
 def len_of(real: Any) -> int:

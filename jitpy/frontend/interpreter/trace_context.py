@@ -129,6 +129,8 @@ class SymbolicTraceContext:
         self.writes = 0  # counts every change of a Value, so that a break can tell whether its instruction did anything
         self.touches = 0  # counts changes of what came from outside, dicts aside (they have logs)
         self.specialized: list[str] = []
+        #: input tensors whose sizes may change: the key of the source and the shape
+        self.shapes: dict[Any, tuple[int, ...]] = {}
         #: containers of subclasses of dict, list and tuple, by source: reloading an item goes through the base type
         self.container_kinds: dict[Any, type] = {}
         #: sources of instances with a `__getattribute__` in Python, which must not be asked for `__dict__`
@@ -462,6 +464,7 @@ class SymbolicTraceContext:
             return None
         marks = size_marks(tensor)
         changed = self.history.dims(source.key(), shape)
+        self.shapes[source.key()] = shape
         chosen: list[Any] = []
         for dim, size in enumerate(shape):
             mark = marks.get(dim)
