@@ -189,7 +189,11 @@ class MemoryPlanner:
             v for v in group.members
             if v in fusion.required or any(r not in members for r in fusion.readers.get(v, ()))
         ]
-        return build(group, name, fusion.inlined, stored, self.env)
+        kernel = build(group, name, fusion.inlined, stored, self.env)
+        written = {self.graph.inputs[mutation.input] for mutation in self.graph.mutations}
+        kernel.steady = frozenset(value for value in kernel.reads if isinstance(value, Stored)
+                                  and value.node.op is INPUT and value.node not in written and not self._is_own(value))
+        return kernel
 
     def _find_lifetimes(self) -> None:
         """For each value in memory the units that first and last touch it; views of calls' results keep these alive."""

@@ -79,6 +79,8 @@ class Kernel:
     env: SizeEnv
     members: list[Value]
     stage: dict[Expr, int] = field(default_factory=dict)
+    #: inputs that nothing in the graph writes to
+    steady: frozenset[Value] = frozenset()
     #: memory operands in order of first use: reads, then writes
     reads: list[Value] = field(default_factory=list)
     writes: list[Value] = field(default_factory=list)

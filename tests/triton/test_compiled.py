@@ -8,8 +8,10 @@ from collections.abc import Iterable
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from jitpy.backends.triton import plan_graph
+from jitpy.ir.graph import Mutation
 from jitpy.runtime.gpu.compile import Binary, Target, compile_kernels
 from jitpy.runtime.plan import LaunchStep
 from tests.graph_tools import trace
@@ -69,14 +71,30 @@ def test_held_rows_are_read_once(case: str, loads: int) -> None:
 
 
 def test_launches_begin_early() -> None:
-    """Where the GPU lets them, while the ones in front of them end; each waits before it touches memory."""
-    names = ["column_sum_tall", "full_sum", "cumsum_shared", "softmax_held_fp16"]
-    for target, can in ((Target("cuda", 90), True), (Target("cuda", 80), False), (TARGETS["gfx942"], False)):
-        for binary in compiled(names, target):
-            assert binary.overlaps == can and ("griddepcontrol.launch_dependents" in binary.assembly) == can
-            wait, load, store = (binary.assembly.find(text) for text in
-                                 ("griddepcontrol.wait", "ld.global", "st.global"))
-            assert (wait > 0 and all(wait < at for at in (load, store) if at > 0)) if can else wait == -1
+    """Where the GPU lets them, while the ones in front of them end, but for a plan's first; each waits before it
+    touches memory."""
+    for name in ("column_sum_tall", "full_sum", "cumsum_shared", "softmax_held_fp16"):
+        for target, can in ((Target("cuda", 90), True), (Target("cuda", 80), False), (TARGETS["gfx942"], False)):
+            for number, binary in enumerate(compiled([name], target)):
+                assert binary.overlaps == (can and number > 0)
+                assert ("griddepcontrol.launch_dependents" in binary.assembly) == can
+                wait, load, store = (binary.assembly.find(text) for text in
+                                     ("griddepcontrol.wait", "ld.global", "st.global"))
+                assert (wait > 0 and all(wait < at for at in (load, store) if at > 0)) if can else wait == -1
+
+
+def test_weights_are_read_before_results() -> None:
+    """Loads of inputs that the graph does not write to are on their way while the launch in front still runs."""
+    inputs = [torch.randn(shape).bfloat16() for shape in ((1, 64), (128, 64), (128, 64))]
+    graph = trace(lambda x, w, v: (F.linear(x * 2, w) + F.linear(x * 3, v), v * 2), inputs)
+    graph.mutations = [Mutation(2, graph.outputs.pop())]
+    plan = plan_graph(graph, products="all")
+    kernels = [step.kernel for step in plan.steps if isinstance(step, LaunchStep)]
+    (text,) = [kernel.source for kernel in kernels if "tl.reduce" in kernel.source]
+    body = text[text.rindex("let_next_begin()"):]
+    before, after = body.split("await_results()")
+    assert [kernel.overlaps for kernel in kernels] == [False] + [True] * (len(kernels) - 1)
+    assert before.count("tl.load") == 1 and after.count("tl.load") == 2
 
 
 def test_wide_loads() -> None:

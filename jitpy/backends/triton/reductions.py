@@ -4,7 +4,6 @@ second launch combines what they found."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -86,6 +85,8 @@ def initial(kind: str, dtype: torch.dtype) -> str:
     return literal(limits.min if lowest else limits.max, dtype)
 
 
+#: Rows so few that they are read while the launch in front still runs.
+FEW_ROWS = 64
 _COMBINE = {"any": "max", "all": "min"}
 
 
@@ -209,8 +210,10 @@ class ReductionEmitter(Emitter):
     def persistent(self) -> KernelText:
         self.begin_program()
         self.define(self.r, "0")
-        if any(isinstance(one.value, Product) for one in self.kernel.reductions):
-            self.fetch(self._loads_of_points(), 0)  # weights, as a rule: no launch in front of this one makes them
+        if self.kernel.hint(prod(tuple(a.size for a in self.kernel.parallel))) <= FEW_ROWS or \
+                any(isinstance(one.value, Product) for one in self.kernel.reductions):
+            self.start_loads(e for e in walk(self.kernel.roots()) if e.op == "load" and not children(e) and
+                             e.attr[0] in self.kernel.steady and any(a.reduced for a in e.axes))
             self.add("await_results()")
             self.awaits = True
         self.row()
@@ -309,10 +312,10 @@ class ReductionEmitter(Emitter):
         if cluster > 1:
             assert type(self.r.size) is int
             self.add(f"{self.r.name}_first = part * {self.r.size // cluster}")
-        loads = self._loads_of_points()
+        loads = [e for e in walk(kernel.roots()) if e.op == "load" and set(kernel.axes) <= e.axes]
         self._hold(loads)
         if self.launch.fetched:
-            self.fetch(loads, self.launch.fetched)
+            self.fetch(loads)
         inner = [s for s in kernel.stores if is_inner(s)]
         self.followers = find_followers(kernel) if cluster > 1 else {}
         for stage in range(_stages(kernel)):
@@ -384,30 +387,22 @@ class ReductionEmitter(Emitter):
             self.start_loads(loads)
         self.names = outer
 
-    def _loads_of_points(self) -> list[Expr]:
-        """Loads that differ by point."""
-        return [e for e in walk(self.kernel.roots()) if e.op == "load" and set(self.kernel.axes) <= e.axes]
-
-    def fetch(self, loads: list[Expr], ahead: int) -> None:
-        """Ask for what the program so many rows ahead reads. It is on its way while those on the chip wait and
-        compute."""
+    def fetch(self, loads: list[Expr]) -> None:
+        """Ask for what the program of a later row will read. It is on its way while those on the chip wait for each
+        other and compute."""
         x, r, cluster = self.launch.tiles[0], self.r, self.launch.cluster
-        if type(r.size) is not int or x.masked:
-            return
-        part, later = r.size // cluster, f"{x.name} + {ahead}"
-        rows = [later if ahead else x.name] if x.block == 1 else \
-            [f"tl.program_id(0) * {x.block} + {k}" for k in range(x.block)]
+        assert type(r.size) is int
+        part, later = r.size // cluster, f"{x.name} + {self.launch.fetched}"
         requests: dict[str, None] = {}
         for expr in loads:
             value, index = expr.attr
             step, amount = self._row_step(index), part * value.dtype.itemsize
             if step is not None and not expr.args and amount % 16 == 0 and not step * value.dtype.itemsize % 16:
-                for row in rows:
-                    at = f"({row}) * {step}" + (f" + {self.r.name}_first" if cluster > 1 else "")
-                    at = at if index.const == 0 else f"{at} + {index.const}"
-                    requests[f"fetch({self.parameters[value]} + ({at}), {amount})"] = None
+                at = f"({later}) * {step}" + (f" + {self.r.name}_first" if cluster > 1 else "")
+                at = at if index.const == 0 else f"{at} + {index.const}"
+                requests[f"fetch({self.parameters[value]} + ({at}), {amount})"] = None
         if requests:
-            with self.block(f"if {later} < {self.size(x.size)}:") if ahead else contextlib.nullcontext():
+            with self.block(f"if {later} < {self.size(x.size)}:"):
                 for request in requests:
                     self.add(request)
 
