@@ -94,7 +94,7 @@ def test_weights_are_read_before_results() -> None:
     body = text[text.rindex("let_next_begin()"):]
     before, after = body.split("await_results()")
     assert [kernel.overlaps for kernel in kernels] == [False] + [True] * (len(kernels) - 1)
-    assert before.count("tl.load") == 1 and after.count("tl.load") == 2
+    assert before.count("tl.load") == 1 and after.count("tl.load") == 3
 
 
 def test_wide_loads() -> None:

@@ -140,7 +140,7 @@ class UnreadList:
 def tensors_grow(context: Any) -> bool:
     """Whether a call leaves tensors of other sizes where it read some, as caches grow: these sizes become symbols.
     Where it fills an empty place in an object that is no module, as it does in a new cache, it is traced once more with
-    all sizes as symbols, since such calls come in sequences of any length. That says which sizes of the cache change."""
+    all sizes as symbols, since such calls come in sequences of any length. That tells which sizes of a cache change."""
     grow, history = False, context.history
     is_second, history.fills_state = history.fills_state, False
     for value in context.dirty:
@@ -150,7 +150,7 @@ def tensors_grow(context: Any) -> bool:
                 grow |= history.will_change(source.key(), tuple(map(context.sizes.hint, sizes)))
                 if before is None and not context.is_config(source):
                     history.fills_state = not is_second
-                    history.dynamic_dims[source.key()].update(k for k, size in enumerate(sizes) if type(size) is not int)
+                    history.dynamic_dims[source.key()] |= {k for k, size in enumerate(sizes) if type(size) is not int}
     return (grow or history.fills_state or _others_change(context)) and not is_second
 
 
