@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from jitpy import config, logs
 from ...ir.graph import Graph
 from ...ir.op import NotCovered
 from ...ir.passes.pipeline import run_stage
-from ...runtime.gpu.kernel import GpuKernel
 from ...runtime.plan import LaunchStep, Plan
 from ...schedule.equal_sizes import write_equal_sizes_alike
 from ..debug_folder import keep_stages
@@ -118,21 +116,9 @@ def plan_graph(graph: Graph, tune: bool = False, products: str | None = None, re
     `rewritten`: the graph has been planned before, or is part of one that has."""
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune, products)
     stages = Stages(graph, target, rewritten, blocks=_blocks(target.device))
-    _begin_alone(stages.plan)
     if config.debug:
         keep_stages(stages, "kernels.py", _assembly(stages.plan))
     return stages.plan
-
-
-def _begin_alone(plan: Plan) -> None:
-    """Let the first launch begin when all in front of the plan is done: later ones may read inputs before they wait."""
-    for number, step in enumerate(plan.steps):
-        if isinstance(step, LaunchStep):
-            if isinstance(step.kernel, GpuKernel):
-                others = tuple((replace(kernel, overlaps=False), grid) for kernel, grid in step.candidates)
-                plan.steps[number] = replace(step, kernel=replace(step.kernel, overlaps=False), candidates=others)
-            if all(type(size) is int for size in step.grid):  # no launch without programs
-                return
 
 
 def _assembly(plan: Plan) -> dict[str, str]:

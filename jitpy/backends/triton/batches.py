@@ -95,7 +95,7 @@ def _beside(texts: list[KernelText], name: str) -> KernelText:
         for (own, kind), parameter in zip(text.signature, text.parameters, strict=True):
             given, _ = kinds.setdefault(parameter, (f"p{len(kinds)}", kind))
             divisible |= {given} if own in text.divisible else set()
-        head, body = text.function.replace("tl.program_id(0)", "program").split("(", 1)
+        head, body = text.source[text.source.rindex("@triton.jit"):].replace("tl.program_id(0)", "program").split("(", 1)
         functions.append(f"{head.replace(text.name, f'part{number}')}(program, {body}")
         passed = ", ".join([f"program - {starts[-1]}", *(kinds[one][0] for one in text.parameters)])
         starts.append(starts[-1] + int(text.grid[0]))
@@ -107,5 +107,5 @@ def _beside(texts: list[KernelText], name: str) -> KernelText:
     return replace(first, source=module(whole), name=name, signature=signature, parameters=list(kinds),
                    grid=(starts[-1],), warps=max(text.warps for text in texts),
                    checks=any(text.checks for text in texts), short=all(text.short for text in texts),
-                   divisible=frozenset(divisible), function=whole,
+                   divisible=frozenset(divisible),
                    values=list(dict.fromkeys(value for text in texts for value in text.values)))

@@ -66,8 +66,6 @@ class KernelText:
     cluster: int = 1
     #: steps of a loop whose loads are under way at a time
     stages: int = 3
-    #: the text of the function alone
-    function: str = ""
 
     @property
     def anonymous(self) -> str:
@@ -442,7 +440,7 @@ class Emitter(KernelWriter):
         launch = self.launch
         return KernelText(module(head + body), name, signature, used, grid, launch.warps, self.checks,
                           self.printer.short, self.values, launch.registers, divisible, cluster=launch.cluster,
-                          stages=self.stages, function=head + body)
+                          stages=self.stages)
 
     def _is_multiple(self, size: Dim) -> bool:
         """Is a size a multiple of 16 now? Values that depend on data count only if they always are."""

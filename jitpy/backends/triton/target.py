@@ -80,6 +80,8 @@ class TritonTarget:
         self.tune = tune
         self.clusters = has_clusters(device)
         self.limits = replace(LIMITS, float8=has_float8(device))
+        #: whether a launch is in front: the first one waits for all that is, since later ones may read inputs early
+        self._begun = False
         self._texts: dict[str, list[str]] = {}
         #: the text of each kernel, by what it is but for the names of values
         self._same: dict[str, str] = {}
@@ -125,12 +127,13 @@ class TritonTarget:
                     arguments.append(pointers[parameter])
                 else:
                     arguments.append(size(parameter))
-            kernel = _gpu_kernel(text)
+            kernel = _gpu_kernel(text, self._begun)
             self.kernels[kernel] = None
             grid = tuple(size(n) for n in text.grid)
             others = program.variations[number] if number < len(program.variations) else []
-            candidates = {_gpu_kernel(other): tuple(size(n) for n in other.grid) for other in others}
+            candidates = {_gpu_kernel(other, self._begun): tuple(size(n) for n in other.grid) for other in others}
             candidates.pop(kernel, None)
+            self._begun |= all(type(n) is int for n in grid)  # those may be none
             name = f"{printed.title} [{number + 1}]" if number else printed.title
             found.append(LaunchStep(kernel, grid, tuple(arguments), name, writes,
                                     candidates=tuple(candidates.items())))
@@ -145,11 +148,11 @@ class TritonTarget:
         return Linked()
 
 
-def _gpu_kernel(text: KernelText) -> GpuKernel:
+def _gpu_kernel(text: KernelText, overlaps: bool) -> GpuKernel:
     """The kernel that the runtime compiles. Memory of tensors starts at multiples of 16 bytes, as a rule; launches
     check it."""
     divisible = text.divisible.union(name for name, kind in text.signature if kind.startswith("*"))
     return GpuKernel(text.source, text.name, tuple(text.signature), divisible=divisible, num_warps=text.warps,
                      fp_fusion=text.short, checks=text.checks, flush_tiny=text.short,
-                     max_registers=text.registers, overlaps=True, cluster=text.cluster,
+                     max_registers=text.registers, overlaps=overlaps, cluster=text.cluster,
                      num_stages=text.stages)
