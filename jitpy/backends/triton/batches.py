@@ -95,7 +95,8 @@ def _beside(texts: list[KernelText], name: str) -> KernelText:
         for (own, kind), parameter in zip(text.signature, text.parameters, strict=True):
             given, _ = kinds.setdefault(parameter, (f"p{len(kinds)}", kind))
             divisible |= {given} if own in text.divisible else set()
-        head, body = text.source[text.source.rindex("@triton.jit"):].replace("tl.program_id(0)", "program").split("(", 1)
+        function = text.source[text.source.rindex("@triton.jit"):]
+        head, body = function.replace("tl.program_id(0)", "program").split("(", 1)
         functions.append(f"{head.replace(text.name, f'part{number}')}(program, {body}")
         passed = ", ".join([f"program - {starts[-1]}", *(kinds[one][0] for one in text.parameters)])
         starts.append(starts[-1] + int(text.grid[0]))
