@@ -8,6 +8,7 @@ iterator stands, what it goes over. PYTEST_DONT_REWRITE.
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, ValuesView
 from typing import Any
 
@@ -128,6 +129,39 @@ def zipped(x, it):
     except ValueError as error:
         got.append(str(error))
     return got, x * 2
+
+
+def chained(*parts: Any, steps: int = 0) -> tuple[Any, ...]:
+    return x(), advanced(itertools.chain(*parts), steps), [part for part in parts if type(part) in (list, tuple, dict)]
+
+
+@program(lambda: chained([1, 2], (3,), {4: 5}.values()), lambda: chained((1, 2), [3, 4], steps=1),
+         lambda: chained((1,), [3, 4], steps=2), lambda: chained(), lambda: chained([], (), {}),
+         lambda: (x(), finished(itertools.chain([1])), ()), lambda: chained(iter([1, 2]), "ab", steps=1),
+         lambda: (x(), itertools.chain.from_iterable([[1], (2, 3)]), ()))
+def over_a_chain(x, it, parts):
+    return next(it, "end"), next(it, "end"), next(it, "end"), x * 2
+
+
+@program(lambda: chained([1, 2], [3, 4]), lambda: chained([1, 2], [3, 4], steps=1), lambda: chained([1], [3], steps=1),
+         lambda: chained([], [3]), lambda: chained([1], (2,), {3: 4}), lambda: chained((v for v in (5, 6)), [7]))
+def over_a_chain_of_lists_that_grow(x, it, parts):
+    got = []
+    for item in it:
+        got.append(item)
+        if len(got) < 3 and parts and hasattr(parts[-1], "append"):
+            parts[-1].append(item + 10)
+    return got, parts, x * 2
+
+
+@program(*(lambda n=n: (x(), [1.5] * n, {"a": 2.5, "b": 0.5}) for n in (3, 1, 0, 2)))
+def breaks_within_a_chain(x, items, named):
+    for factor in itertools.chain(items, named.values(), (1.0,)):
+        x = broken(x) * factor
+    kept = itertools.chain.from_iterable([items, (2.0, 3.0)])
+    first = next(kept)
+    x = broken(x)
+    return x * first, list(kept), type(kept)
 
 
 @program(lambda: (x(), *with_list(lambda v: map(abs, v), -1, -2)), lambda: (x(), *with_list(lambda v: map(str, v), -1)),

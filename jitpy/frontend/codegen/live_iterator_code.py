@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from ..breaks import GraphBreak, RestartAnalysis
-from ..models.builtins.iteration import EnumerateIterator, FilterIterator, MapIterator, RestIterator, ZipIterator
+from ..models.builtins.iteration import (
+    ChainIterator,
+    EnumerateIterator,
+    FilterIterator,
+    MapIterator,
+    RestIterator,
+    ZipIterator,
+)
 from ..values import (
     END_OF_LIST,
     DictIterator,
@@ -105,6 +113,16 @@ def _zip(emitter: Emitter, value: ZipIterator) -> None:
 
 def _strict_zip(*iterators: Any) -> Any:
     return zip(*iterators, strict=True)
+
+
+@builds(ChainIterator)
+def _chain(emitter: Emitter, value: ChainIterator) -> None:
+    emitter.make(value, _chained, *[_iterator(emitter, emitter.context.force(part)) for part in value.children()
+                                    if part is not None])
+
+
+def _chained(sources: Any = (), *active: Any) -> Any:
+    return itertools.chain.from_iterable(itertools.chain(active, sources) if active else sources)
 
 
 @builds(EnumerateIterator)

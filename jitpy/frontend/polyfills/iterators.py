@@ -20,21 +20,6 @@ def _as_index(value, message):
     return method(value)
 
 
-@substitute(itertools.chain, iterator=True)
-def chain(*iterables):
-    return _chain(iter(iterables))
-
-
-@substitute(itertools.chain.from_iterable, iterator=True)
-def chain_from_iterable(iterable, /):
-    return _chain(iter(iterable))
-
-
-def _chain(iterables):
-    for iterable in rest_of(iterables):
-        yield from rest_of(iter(iterable))
-
-
 @substitute(itertools.islice, iterator=True)
 def islice(iterable, /, *bounds):
     if len(bounds) == 0 or len(bounds) > 3:

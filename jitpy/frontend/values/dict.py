@@ -282,16 +282,16 @@ class _Viewed:
 
 
 _VIEWED = _Viewed()
-_KINDS: dict[type, str] = {type(getattr(of(), kind)()): kind for of in (dict, collections.OrderedDict)
+VIEWS: dict[type, str] = {type(getattr(of(), kind)()): kind for of in (dict, collections.OrderedDict)
                            for kind in ("keys", "values", "items")}
 
 
-@wraps(*_KINDS)
+@wraps(*VIEWS)
 def _wrap_view(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
     """The Value of a view from outside, or None where it is none of the dict's own kind."""
     shown = context.wrap(_VIEWED.__get__(obj), slot(source, _VIEWED))
     if not isinstance(shown, DictValue):
         return None
-    made = DictViewValue(shown, _KINDS[cls])
+    made = DictViewValue(shown, VIEWS[cls])
     made.source = source
     return made if made.cls is cls else None

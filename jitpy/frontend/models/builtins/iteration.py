@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import itertools
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -118,6 +119,49 @@ class FilterIterator(IteratorValue):
             plain = self.function.literal is None
             if interp.truth(value if plain else interp.call_sync(self.function, [value])):
                 return value
+
+
+class ChainIterator(IteratorValue):
+    """`itertools.chain(...)`: over the items of `active`, then over those of what comes next in `sources`."""
+
+    __slots__ = ("active", "sources")
+    cls = itertools.chain
+
+    def __init__(self, sources: Value | None, active: Value | None = None) -> None:
+        self.source = None
+        self.sources = sources
+        self.active = active
+
+    def children(self) -> Iterable[Any]:
+        return self.sources, self.active
+
+    def step(self, interp: Any) -> Value:
+        while self.sources is not None:
+            if self.active is None:
+                interp.context.writes += 1
+                sources, self.sources = self.sources, None  # that is so where one of the next calls raises
+                self.active = self.begin(interp, next_sync(interp, interp.context.force(sources)))
+                self.sources = sources
+            try:
+                return next_sync(interp, interp.context.force(self.active))
+            except Exhausted:
+                self.active = None
+        raise Exhausted
+
+    def begin(self, interp: Any, iterable: Value) -> Value:
+        return get_iter_sync(interp, iterable)
+
+
+@builtin(itertools.chain)
+def make_chain(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kwargs:
+        raise interp.throw(TypeError, "chain() takes no keyword arguments")
+    return ChainIterator(SequenceIterator(args, type(iter(()))))
+
+
+@builtin(itertools.chain.from_iterable)
+def make_chain_of(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return ChainIterator(get_iter_sync(interp, args[-1]))
 
 
 class RestIterator(IteratorValue):

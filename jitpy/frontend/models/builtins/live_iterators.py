@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import functools
 import gc
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ from ...breaks import GraphBreak
 from ...guards.observations import STEPS_AHEAD
 from ...guards.source import Source, index, slot
 from ...values import Exhausted, IteratorValue, Lazy, TraceContext, Value
+from ...values.dict import VIEWS
 from ...values.wrapping import wraps
-from .iteration import EnumerateIterator, FilterIterator, MapIterator, ZipIterator
+from .iteration import ChainIterator, EnumerateIterator, FilterIterator, MapIterator, ZipIterator
 
 if TYPE_CHECKING:
     from ...values import Interpreter
@@ -190,9 +192,18 @@ class _Parts:
         return state[1]
 
 
+class _Links:
+    """What a chain has in hand: its sources, and the iterator over the present one."""
+
+    __name__ = "<links>"
+
+    def __get__(self, chain: Any, owner: type | None = None) -> tuple[Any, ...]:
+        return tuple([part for part in gc.get_referents(chain) if not isinstance(part, type)])
+
+
 _ahead = functools.cache(Ahead)
 _ends = functools.cache(Ends)
-_OVER, _FINISHED, _PARTS = _Over(), _Finished(), (_Parts(False), _Parts(True))
+_OVER, _FINISHED, _PARTS, _LINKS = _Over(), _Finished(), (_Parts(False), _Parts(True)), _Links()
 
 
 # -- as Values ----------------------------------------------------------------------------------------------------
@@ -284,6 +295,30 @@ class LiveEnumerate(EnumerateIterator):
             take(context, self)
 
 
+class LiveChain(ChainIterator):
+    """A chain over live iterators without code of the program's, as long as what it goes over does not change."""
+
+    __slots__ = ("over",)
+    over: Value
+
+    def step(self, interp: Interpreter) -> Value:
+        context = interp.context
+        if self.active is not None and context.has_changed(getattr(self, "over", self.active)):
+            raise GraphBreak("opaque_iterator", f"{self.describe()}: what it goes over was changed")
+        outer, context.steps = context.steps, []  # the real one advances those below it
+        try:
+            return ChainIterator.step(self, interp)
+        finally:
+            context.steps = outer
+            take(context, self)
+
+    def begin(self, interp: Any, iterable: Value) -> Value:
+        self.over = iterable.of if iterable.cls in VIEWS else iterable  # type: ignore[attr-defined]
+        if iterable.cls not in (list, tuple, dict, *VIEWS) or interp.context.has_changed(self.over):
+            raise GraphBreak("opaque_iterator", f"{self.describe()}, which goes on to {iterable.describe()}")
+        return ChainIterator.begin(self, interp, iterable)
+
+
 def take(context: TraceContext, iterator: Value) -> None:
     """Note a step to be taken on a real iterator."""
     context.touch(iterator)
@@ -316,6 +351,19 @@ def _wrap_iterator(context: TraceContext, obj: Any, cls: type, source: Source) -
     else:
         function = context.force(parts[0])
         made = MapIterator(function, parts[1:]) if cls is map else FilterIterator(function, parts[1])
+    made.source = source
+    return made
+
+
+@wraps(itertools.chain)
+def _wrap_chain(context: TraceContext, obj: Any, cls: type, source: Source) -> Value | None:
+    """The Value of a live chain, or None where tracing cannot look into it."""
+    parts = _LINKS.__get__(obj)
+    if cls is not itertools.chain or not all(map(_is_plain, parts)):
+        return None
+    path = slot(source, _LINKS)
+    context.guard(path, "len", len(parts))
+    made = LiveChain(*[Lazy(part, index(path, i)) for i, part in enumerate(parts)] or [None])  # type: ignore[arg-type]
     made.source = source
     return made
 
