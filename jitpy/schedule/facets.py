@@ -20,13 +20,16 @@ from ..ir.ops.layout import is_dense
 from ..ir.ops.pointwise import common_dtypes
 from ..ir.ops.promotion import SMALL_FLOATS
 from ..ir.ops.table import normalize
-from ..ir.spec import TensorSpec
+from ..ir.spec import TensorSpec, prod
 from .expr import ScalarBuilder, compute_dtype
-from .index import of
+from .index import of, unflatten
 from .values import HostScalar, IndexTuple, Pointwise, Trace, Value
 
 if TYPE_CHECKING:
     from .lower import Lowered, Lowering
+
+#: Rows whose largest number each reader computes from those of the rows, and how long these are.
+_FEW_ROWS, _LONG_ROW = 32, 512
 
 
 def from_table(low: Lowering, node: Node) -> Lowered:
@@ -169,7 +172,24 @@ def _reduction(low: Lowering, node: Node, rule: Rule, args: tuple[Any, ...], kwa
         x = low.convert(x, dtype)
     if compute_dtype(dtype) is not compute_dtype(loop.dtype):
         return low.convert(low.reduce(loop.combine, x, dims, loop.dtype, loop.keepdim), dtype)
+    rows = x.shape[:-1]
+    if loop.combine in ("max", "min") and low.scatters == "unordered" and prod(node.tensor.shape) == 1 \
+            and all(type(size) is int for size in x.shape) and 1 < prod(rows) <= _FEW_ROWS and x.shape[-1] >= _LONG_ROW:
+        return _of_rows(low, low.reduce(loop.combine, x, (len(rows),), dtype), loop.combine, node.tensor.shape)
     return low.reduce(loop.combine, x, dims, dtype, loop.keepdim)
+
+
+def _of_rows(low: Lowering, rows: Value, combine: str, shape: tuple[Any, ...]) -> Value:
+    """The largest or smallest of a few rows' results. Each reader computes it, so that rows have programs of their own
+    and the whole needs no kernel."""
+    def body(trace: Trace, index: IndexTuple) -> Any:
+        found = [trace.read(rows, unflatten(of(row), rows.shape)) for row in range(prod(rows.shape))]  # type: ignore[arg-type]
+        while len(found) > 1:
+            pairs = zip(found[::2], found[1::2], strict=False)
+            found = [*(trace.e.make(f"{combine}imum", pair, pair[0].dtype) for pair in pairs), *found[len(found) & ~1:]]
+        return found[0]
+
+    return low.pointwise(shape, rows.dtype, body)
 
 
 def _scan(low: Lowering, node: Node, rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
