@@ -288,6 +288,15 @@ class SizeEnv:
             self._generic = before
 
     @contextlib.contextmanager
+    def assuming(self, hints: dict[sympy.Symbol, int]) -> Iterator[None]:
+        """The call inside is one with these values of the symbols, as far as costs are weighed."""
+        before, self._hints = self._hints, {**self._hints, **hints}
+        try:
+            yield
+        finally:
+            self._hints = before
+
+    @contextlib.contextmanager
     def asked_by(self, op: str) -> Iterator[None]:
         """Questions of torch's shape code inside are those of `op`: reasons name it."""
         before, self.rule = self.rule, f"the shape rule of {op}"

@@ -35,7 +35,7 @@ from .expr import Expr, ScalarBuilder, children, compute_dtype, index_expression
 from .fuse import Group
 from .index import Axis, Index, Quotient, flatten, of, same, unflatten
 from .space import Extent, Misaligned, Signature, Space
-from .values import Part, Pointwise, Reduction, Scan, Scatter, Trace, Value
+from .values import Part, Pointwise, Product, Reduction, Scan, Scatter, Trace, Value
 
 if TYPE_CHECKING:
     from .flex import Attention
@@ -298,10 +298,11 @@ def _split_axes(kernel: Kernel, space: Space) -> bool:
 
 def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
     """Order the axes by the strides of what is written, and merge neighbours that every index walks as one. Those along
-    which positions are counted stay in row-major order: of equals the first is asked for."""
+    which positions are counted stay in row-major order: of equals the first is asked for. So do those in which several
+    numbers are packed in a word: the last ones say which."""
     accesses = _accesses(kernel)
     order = {axis: k for k, axis in enumerate(kernel.axes)}
-    in_order = _counts_positions(kernel)
+    in_order = _keeps_order(kernel)
 
     def key(axis: Axis) -> tuple[bool, float, int]:
         if axis.reduced and in_order:
@@ -327,8 +328,9 @@ def _merge_axes(kernel: Kernel, builder: ScalarBuilder) -> None:
     kernel.axes = axes
 
 
-def _counts_positions(kernel: Kernel) -> bool:
-    return any(r.position is not None for r in kernel.reductions)
+def _keeps_order(kernel: Kernel) -> bool:
+    return any(r.position is not None or isinstance(r.value, Product) and r.value.sizes.packed
+               for r in kernel.reductions)
 
 
 def _mergeable(index: Index, a: Axis, b: Axis) -> bool:
@@ -389,7 +391,7 @@ def _finish(kernel: Kernel) -> None:
     """Choose the vector axis and the style, number the stages, list the operands."""
     accesses = _accesses(kernel)
     best: tuple[float, int] | None = None
-    in_order = _counts_positions(kernel)
+    in_order = _keeps_order(kernel)
     for k, axis in enumerate(kernel.axes):
         if kernel.columns and not axis.reduced:
             continue

@@ -23,7 +23,7 @@ from ..ir.ops.layout import channels_last_stride
 from ..ir.ops.matmul import INT8_PRODUCT
 from ..ir.spec import Dim, TensorSpec, prod
 from .expr import FLOAT, FLOAT8, Expr
-from .index import Index, same
+from .index import Index, of, same
 from .lower import Lowering, lowering
 from .values import IndexTuple, Product, Trace, Value
 
@@ -44,6 +44,8 @@ _LARGE = 1 << 33
 _LEAST = 16
 #: Rows up to which a product is bound by memory.
 _FEW_ROWS = 64
+#: Rows up to which there are plans of their own where their number changes.
+FEW_ROWS = (16, _FEW_ROWS)
 #: Dtypes of operands that are multiplied as they are, and how many times the library's rate with 16 bits it has there.
 _RATES = {torch.bfloat16: 1, torch.float16: 1, torch.int8: 2, **dict.fromkeys(FLOAT8, 2)}
 
@@ -67,7 +69,7 @@ _LEAST_SIDE, _LEAST_INNER = 64, 32
 class Sizes:
     """`left[batch, rows, inner] @ right[batch, inner, columns]`. `inward`: the right operand (the
     left one, if the right one has one column) has its inner axis side by side in memory. `aligned`: rows or columns of
-    both begin at multiples of 16 bytes."""
+    both begin at multiples of 16 bytes. `packed`: the right operand has several numbers a word."""
 
     batch: int
     rows: int
@@ -76,11 +78,12 @@ class Sizes:
     dtype: torch.dtype
     inward: bool
     aligned: bool = True
+    packed: bool = False
 
     @property
     def is_row(self) -> bool:
         """Whether a result has one row or column only, so that there is nothing for tensor cores to do."""
-        return self.rows == 1 or self.columns == 1
+        return (self.rows == 1 or self.columns == 1) and not self.packed
 
     @property
     def is_narrow(self) -> bool:
@@ -128,6 +131,8 @@ class Sizes:
         return (-(-programs // _PROCESSORS) * step + once) * self.inner
 
     def _ratio(self) -> float:
+        if self.packed:
+            return 0.9  # torch's kernel reads the right operand for every 16 rows
         if self.is_row:
             return 0.85 if self.inward else 1.25
         if self.operations >= _LARGE:
@@ -153,7 +158,20 @@ class Choice:
     measures: bool = False
     #: why products are left to the library
     refused: dict[Node, str] = field(default_factory=dict)
+    #: numbers of rows that change, and of which the plan depends
+    changing: dict[Dim, None] = field(default_factory=dict)
     _users: dict[Node, list[Node]] = field(default_factory=dict)
+
+    def few(self, rows: Dim) -> int:
+        """The rows of a product, or as many as it has at most where their number changes. Raises NotCovered where these
+        are no longer few."""
+        if type(rows) is int:
+            return rows
+        self.changing[rows] = None
+        found = [most for most in FEW_ROWS if self.graph.sizes.hint(rows) <= most]
+        if not found:
+            raise NotCovered("a product of many rows whose number changes")
+        return found[0]
 
     def require(self, node: Node, sizes: Sizes) -> None:
         """Raises NotCovered for a product that is the library's."""
@@ -276,7 +294,8 @@ def axes_of(kernel: Kernel) -> ProductAxes | None:
             if kind not in kinds:
                 return None
             kinds[kind].append(axis)
-        if not kinds[True, False] or not kinds[False, True] or not left.issuperset(inner) \
+        packed = isinstance(one.value, Product) and one.value.sizes.packed
+        if not (packed or kinds[True, False]) or not kinds[False, True] or not left.issuperset(inner) \
                 or not right.issuperset(inner):
             return None
         axes = ProductAxes(kinds[True, True], kinds[True, False], kinds[False, True], inner)
@@ -294,13 +313,14 @@ def _multiply(low: Lowering, node: Node, left: Value, right: Value, inward: bool
     shape: tuple[Dim, ...] = (*left.shape[:2], right.shape[2], left.shape[2])
     if same(shape[3], 1) and right.dtype is left.dtype and left.dtype in (FLOAT, torch.bfloat16, torch.float16):
         return _outer(low, node, left, right, bias, result or shape[:3], factors)
-    numbers = [size for size in shape if type(size) is int]
-    if len(numbers) < 4:
+    numbers = [size for size in (*shape[:1], *shape[2:]) if type(size) is int]
+    if len(numbers) < 3 or type(shape[1]) is not int and (turned or shape[0] != 1):
         raise NotCovered("a product whose sizes change")
     own = left.dtype is node.tensor.dtype or left.dtype is torch.int8 or bool(factors)
     if right.dtype is not left.dtype or not own:
         raise NotCovered("a product of several dtypes")
-    batch, rows, columns, inner = numbers
+    batch, columns, inner = numbers
+    rows = low.products.few(shape[1])
     aligned = all(_is_aligned(one.tensor) for one in node.input_nodes())
     sizes = Sizes(1, batch * columns, rows, inner, left.dtype, inward, aligned) if turned else \
         Sizes(batch, rows, columns, inner, left.dtype, inward, aligned)
@@ -405,6 +425,36 @@ def _scaled_mm(low: Lowering, node: Node, left: Value, right: Value, left_scale:
     inward = _is_inward(node.args[0].tensor, node.args[1].tensor)
     return _without_batch(low, _multiply(low, node, _batched(low, left), _batched(low, right), inward, bias,
                                          factors=(left_scale, right_scale)))
+
+
+@_product("_weight_int4pack_mm")
+def _packed(low: Lowering, node: Node, x: Value, words: Value, group: int, scales: Value) -> Value:
+    """A product with weights of four bits. A word has eight of a column: pairs of neighbours, eight apart. Eight
+    columns by as many numbers as `inner` words hold are a tile; a factor and a term belong to `group` of a column."""
+    assert low.products is not None
+    tiles, outer, _, inner = words.shape
+    (rows, depth), columns = x.shape, scales.shape[1]
+    if not all(type(size) is int for size in (depth, tiles, outer, inner)):
+        raise NotCovered("a product whose sizes change")
+    few = low.products.few(rows)
+    sizes = Sizes(1, few, columns, depth, torch.bfloat16, True, packed=True)  # type: ignore[arg-type]
+    low.products.require(node, sizes)
+
+    def body(trace: Trace, index: IndexTuple) -> Expr:
+        e = trace.e
+        row, tile, column, block, pair, word, eighth, odd = index
+        at = block * (32 * inner) + word * 32
+        word_at = (tile, block, column * 4 + pair, word)
+        bits = e.cast(e.index(eighth * 4 + odd * 16), torch.int32)
+        number = e.make("shift_right", (trace.read(words, word_at), bits), torch.int32)
+        number = e.cast(e.sub(e.bitwise_and(number, 15), 8), FLOAT)
+        factor, term = (trace.read(scales, (at // group, tile * 8 + column, of(k))) for k in range(2))
+        weight = e.round_to(e.add(e.mul(number, factor), term), torch.bfloat16)
+        return e.make("product", (trace.read(x, (row, at + eighth * 8 + pair * 2 + odd)), weight), FLOAT)
+
+    shape: tuple[Dim, ...] = (rows, tiles, 8, outer, 4, inner, 4, 2)
+    sums = low.tag(Product(sizes, shape, body, range(3, 8)), "sums")
+    return low.convert(low.reshape(sums, (rows, columns)), torch.bfloat16)
 
 
 @_product("addmm")

@@ -7,7 +7,7 @@ and results of eager calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -129,13 +129,13 @@ class Reduction(Computed):
 
 
 class Product(Reduction):
-    """The sums of a matrix product: parallel over batch, rows and columns, reduced along the inner axis. `sizes` is a
-    `products.Sizes`."""
+    """The sums of a matrix product: parallel over batch, rows and columns, reduced along the inner axis, which may be
+    several (`dims`). `sizes` is a `products.Sizes`."""
 
     __slots__ = ("sizes",)
 
-    def __init__(self, sizes: Any, source_shape: tuple[Dim, ...], body: Body) -> None:
-        super().__init__("sum", source_shape, frozenset({3}), sizes.sums, body)
+    def __init__(self, sizes: Any, source_shape: tuple[Dim, ...], body: Body, dims: Sequence[int] = (3,)) -> None:
+        super().__init__("sum", source_shape, frozenset(dims), sizes.sums, body)
         self.sizes = sizes
 
 

@@ -20,6 +20,7 @@ from ...schedule.equal_sizes import write_equal_sizes_alike
 from ..debug_folder import keep_stages
 from ..stages import Stages
 from ..target import device_of, warn_once
+from .rows import ByRows
 from .target import TritonTarget
 
 
@@ -46,6 +47,10 @@ class TritonGenerator:
 
     def begin(self, graph: Graph) -> Callable[[], Callable[..., tuple[Any, ...]]]:
         """Plan the graph; its kernels begin to compile."""
+        return self._begin(graph)
+
+    def _begin(self, graph: Graph, again: bool = False) -> Callable[[], Callable[..., tuple[Any, ...]]]:
+        """`again`: for other numbers of rows."""
         from ...runtime.executable import make_executable
         from ...runtime.gpu.compile import KernelCompileError
         from ...runtime.gpu.load import submit_kernels
@@ -53,7 +58,8 @@ class TritonGenerator:
 
         tune = self.mode == "max-autotune"
         with _refusals(graph):
-            plan = plan_graph(graph, tune)
+            stages = _stages(graph, tune, rewritten=again)
+            plan, choice = stages.plan, stages.planner.low.products
             interpreted = plan.device.type == "cpu"
             pending: Any = None if interpreted else submit_kernels(plan)
 
@@ -70,7 +76,9 @@ class TritonGenerator:
                 finally:
                     pending = None  # until now it has kept what was compiled
 
-        return finish
+        if choice is None or not choice.changing or again:
+            return finish
+        return lambda: ByRows(graph, tuple(choice.changing), lambda: self._begin(graph, again=True)(), finish())
 
 
 @contextlib.contextmanager
@@ -114,11 +122,15 @@ def has_products(plan: Plan) -> bool:
 def plan_graph(graph: Graph, tune: bool = False, products: str | None = None, rewritten: bool = False) -> Plan:
     """The graph as a plan of launches; with `tune`, launches have candidates. `products`: see `TritonTarget`.
     `rewritten`: the graph has been planned before, or is part of one that has."""
+    return _stages(graph, tune, products, rewritten).plan
+
+
+def _stages(graph: Graph, tune: bool = False, products: str | None = None, rewritten: bool = False) -> Stages:
     target = TritonTarget(device_of(graph) or torch.device("cpu"), tune, products)
     stages = Stages(graph, target, rewritten, blocks=_blocks(target.device))
     if config.debug:
         keep_stages(stages, "kernels.py", _assembly(stages.plan))
-    return stages.plan
+    return stages
 
 
 def _assembly(plan: Plan) -> dict[str, str]:

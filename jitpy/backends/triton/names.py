@@ -15,8 +15,8 @@ from ...schedule.values import Stored
 from .helpers import HELPERS
 
 #: Names of programs' own: tiles and their axes, parameters, running values, and what is derived from those.
-_OWN = re.compile(r"(x|y|z|r|p|n|in|out|at|acc|t|partial|pid|part|row|skew|start|count|here|carried|running|value|kept)"
-                  r"(_?\d+)?(_(in|at|start|first|last|part))?")
+_OWN = re.compile(r"(x|y|z|r|s|lane_y|lane_s|p|n|in|out|at|acc|t|partial|pid|part|row|skew|start|count|here|carried|"
+                  r"running|value|kept)(_?\d+)?(_(in|at|start|first|last|part))?")
 _TAKEN = {"tl", "triton", "libdevice", "program", "range", "MACHINE"}
 
 

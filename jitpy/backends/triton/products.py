@@ -6,16 +6,18 @@ these are rounded and stored. """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import torch
 
 from ...ir.op import NotCovered
 from ...ir.spec import prod
-from ...schedule.expr import Expr
+from ...schedule.expr import Expr, ScalarBuilder
+from ...schedule.index import Axis, Index
 from ...schedule.loops import Kernel
-from ...schedule.products import SPLIT_TILES, ProductAxes, Sizes, axes_of
-from ...schedule.values import Product
+from ...schedule.products import FEW_ROWS, SPLIT_TILES, ProductAxes, Sizes, axes_of
+from ...schedule.values import Product, Value
 from .emitter import Emitter, KernelText, Program, stem_of
 from .printer import TYPES, rounded
 from .tiles import Launch, Tile, power_of_two
@@ -125,6 +127,9 @@ class _Emitter(Emitter):
         first = kernel.reductions[0].value
         assert isinstance(first, Product)
         self.dtype, self.sums, self.split = first.sizes.dtype, first.dtype, first.sizes.is_split
+        self.packed = first.sizes.packed
+        #: the axes along which the numbers of a word lie
+        self.packed_axes = axes.inner[-2:]
         high, wide = (kernel.hint(prod(tuple(axis.size for axis in found))) for found in (axes.rows, axes.columns))
         #: whether the right operand has the rows of tiles: the longer side, where the product was turned
         self.turned = high == first.sizes.columns and wide == first.sizes.rows and high < wide
@@ -134,13 +139,24 @@ class _Emitter(Emitter):
         depth = max(16 if self.dtype.itemsize > 1 else 32, min(blocks.inner, power_of_two(kernel.hint(inner))))
         while depth > 32 and kernel.hint(inner) % depth:
             depth //= 2  # whole steps need no mask
+        depth = prod(tuple(axis.size for axis in axes.inner[1:])) if self.packed else depth  # tiles of words
         self.x, self.y = Tile("x", axes.rows, blocks.rows), Tile("y", axes.columns, blocks.columns // count)
         #: the inner axis, as it lies in the left operand's tiles and in those of the right one
         self.r, self.s = (Tile(name, axes.inner, depth, reduced=True) for name in "rs")
+        #: the columns as the rows of a tile of packed numbers, whose neighbours along the inner axis are a word's
+        self.c = Tile("lane_y", axes.columns, self.y.block)
         self.z = Tile("z", axes.batch, 1)
         tiles = [*([self.z] if axes.batch else []), self.x, self.y]
         super().__init__(kernel, Launch(tiles, blocks.warps, self.r, cluster=blocks.parts), stem_of(kernel))
         self.stages, self.parts, self.areas = blocks.stages, blocks.parts, scratch
+        operands = (*kernel.reads, *kernel.writes)
+        rows = {axis.size for axis in axes.rows if not isinstance(axis.size, int)}
+        if rows and all(isinstance(size, int) or size in rows for value in operands for size in value.shape):
+            # these are few: see `Choice.few`
+            self.wide = any(kernel.hint(prod(tuple(FEW_ROWS[-1] if size in rows else size for size in value.shape)))
+                            >= 1 << 30 for value in operands)
+        #: words of a step that hold two numbers each
+        self.words: dict[tuple[Value, Index], str] = {}
 
     def text(self) -> KernelText:
         kernel = self.kernel
@@ -175,6 +191,9 @@ class _Emitter(Emitter):
     def _conclude(self, sums: list[str]) -> None:
         """Compute and store the results."""
         for reduction, name in zip(self.kernel.reductions, sums, strict=True):
+            if not self.x.axes:  # the rows of the tile are all the same
+                name, found = self.fresh("total"), name
+                self.add(f"{name} = tl.reduce({found}, 0, combine_max, keep_dims=True)")
             self.names[reduction.result] = name
         self.emit([store.expr for store in self.kernel.stores])
         for store in self.kernel.stores:
@@ -216,6 +235,9 @@ class _Emitter(Emitter):
             self.add("row, column = first + pid % band, pid // band")
         self.define(self.x, "row")
         self.define(self.y, "column")
+        if self.packed:
+            self._look_at(self.c, self.s)
+            self.define(self.c, "column")
 
     def _look_at(self, *tiles: Tile) -> None:
         """From now on these are the axes of the program's tensors."""
@@ -229,7 +251,8 @@ class _Emitter(Emitter):
         pairs = [reduction.expr.args[::-1] if self.turned else reduction.expr.args
                  for reduction in self.kernel.reductions]
         sides = []
-        for side, (tiles, inner) in enumerate((((self.x, self.r), self.r), ((self.s, self.y), self.s))):
+        across = (self.c, self.s) if self.packed else (self.s, self.y)
+        for side, (tiles, inner) in enumerate((((self.x, self.r), self.r), (across, self.s))):
             self.names = dict(outside)
             self._look_at(*tiles)
             lanes = self.lanes(inner)
@@ -239,7 +262,7 @@ class _Emitter(Emitter):
             known: dict[Expr, str] = {}
             for pair in pairs:
                 if pair[side] not in known:
-                    known[pair[side]] = self._operand(pair[side], inner, "left" if side == 0 else "right")
+                    known[pair[side]] = self._operand(pair[side], inner, "left" if side == 0 else "right", at)
             self.zero_outside = False
             sides.append([known[pair[side]] for pair in pairs])
         self.names = outside
@@ -248,6 +271,7 @@ class _Emitter(Emitter):
             return
         options = {torch.float32: ', input_precision="ieee"', torch.int8: ", out_dtype=tl.int32"}.get(self.dtype, "")
         for name, left, right in zip(sums, *sides, strict=True):
+            right = f"tl.trans({right})" if self.packed else right
             self.add(f"{name} = tl.dot({left}, {right}, {name}{options})")
 
     def _add_split(self, sums: list[str], lefts: list[str], rights: list[str]) -> None:
@@ -266,19 +290,76 @@ class _Emitter(Emitter):
                 self.add(f"{found} = tl.dot({parts[left][i]}, {parts[right][k]}{before})")
             self.add(f"{total} += {found}")
 
-    def _operand(self, expr: Expr, inner: Tile, stem: str) -> str:
+    def _unpacked(self, expr: Expr, at: str) -> str:
+        """A tile of packed numbers. The numbers of a word are computed apart, each for all words, and joined."""
+        inside = self.packed_axes
+        below = prod(tuple(axis.size for axis in inside))
+        tile = Tile("lane_s", self.s.axes[: -len(inside)], self.s.block // below, reduced=True)
+        self._look_at(self.c, tile)
+        self.add(f"{tile.name} = {'' if at == '0' else f'{at} // {below} + '}{self.lanes(tile)}")
+        self.split_axes(tile)
+        self.axis_names[tile.axes[0]] = at if at == "0" else f"{at} // {self.s.block}"  # the same for the whole step
+        self.words.clear()
+        parts = []
+        for place in itertools.product(*(range(axis.size) for axis in inside)):
+            one = _at(expr, {axis: Index(const=number) for axis, number in zip(inside, place, strict=True)})
+            self.emit([one])
+            parts.append(rounded(self.printer.tensor(one), self.dtype))
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [f"tl.join({one}, {other})" for one, other in zip(parts[:half], parts[half:], strict=True)]
+        return f"tl.reshape({parts[0]}, [{self.c.block}, {self.s.block}])"
+
+    def _load(self, expr: Expr) -> str:
+        """Two neighbours in bfloat16 beside packed numbers are read as a word: shorter loads are not under way ahead.
+        Eager's kernel needs words in memory, too."""
+        value, index = expr.attr
+        if not self.packed or value.dtype is not torch.bfloat16 or any(step % 2 for _, step in index.terms):
+            return super()._load(expr)
+        place = Index(tuple((atom, step // 2) for atom, step in index.terms), index.const // 2)
+        name = self.words.get((value, place))
+        if name is None:
+            name = self.words[value, place] = self.fresh("word_of")
+            masks = self.masks(self.tiles_of(expr.axes))
+            mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+            pointer = f"{self.parameters[value]}.to(tl.pointer_type(tl.int32))"
+            self.add(f"{name} = tl.load({pointer} + ({self.index(place)}){mask})")
+        half = f"{name} & -65536" if index.const % 2 else f"{name} << 16"
+        return f"({half}).to(tl.float32, bitcast=True)"
+
+    def _operand(self, expr: Expr, inner: Tile, stem: str, at: str) -> str:
         """A tile of an operand in its own dtype: zeros behind the end of the inner axis."""
         name = self.fresh(stem)
         if expr.op == "load" and expr.attr[0].dtype is self.dtype and not expr.args:
-            self.add(f"{name} = {self.loaded(expr)}")
+            self.add(f"{name} = {self.whole(self.loaded(expr), stem)}")
             return name
         if expr.op == "round_to" and expr.attr is self.dtype:
             expr = expr.args[0]
+        if self.packed and stem == "right":
+            self.add(f"{name} = {self._unpacked(expr, at)}")
+            return name
         self.emit([expr])
         text = self.printer.tensor(expr)
         text = f"tl.where({inner.name}_in, {text}, 0)" if inner.masked else text
-        self.add(f"{name} = {text if expr.dtype is self.dtype else rounded(text, self.dtype)}")
+        self.add(f"{name} = {self.whole(text if expr.dtype is self.dtype else rounded(text, self.dtype), stem)}")
         return name
+
+    def whole(self, text: str, stem: str) -> str:
+        """The tile of an operand: of one row as many as a tensor core takes."""
+        alone = stem == "left" and not self.x.axes
+        return f"tl.broadcast_to({text}, [{self.x.block}, {self.r.block}])" if alone else text
+
+
+def _at(expr: Expr, places: dict[Axis, Index]) -> Expr:
+    """The expression where some axes are numbers."""
+    if not expr.axes.intersection(places):
+        return expr
+    builder, args = ScalarBuilder(), tuple(_at(one, places) for one in expr.args)
+    if expr.op == "index":
+        return builder.index(expr.attr.replace(places))
+    if expr.op == "cast":
+        return builder.cast(args[0], expr.dtype)
+    return builder.make(expr.op, args, expr.dtype, expr.attr)
 
 
 __all__ = ["Blocks", "blocks_of", "print_product", "shared"]
