@@ -696,7 +696,7 @@ class Fusion:
                 continue
             probe = InliningProbe(value, self.inlined.union(sources)) if sources else self.probe(value)
             stored, again = self._traffic(value, probe, outside, len(outside) < len(self.readers[value]))
-            if probe.cost > self.limits.cost or again > stored:
+            if probe.cost > self.limits.cost or again > stored or self._in_windows(value, probe.cost, outside):
                 names = "+".join(r.describe() for r in outside)
                 reason = "stored: computing it again would cost more"
                 self.refusals.append(Refusal(value.describe(), names, reason, 2 * self.bytes(value)))
@@ -715,6 +715,12 @@ class Fusion:
         return any(self.env.hint(prod(tuple(axis.size for axis in parallel if axis not in used))) > tile
                    for operand, index in probe.reads if operand is value
                    for used in [{axis for one in index for axis in one.all_axes()}])
+
+    def _in_windows(self, value: Value, cost: int, readers: list[Value]) -> bool:
+        """Whether a reader with windows would compute elements several times, which takes longer than moving them."""
+        work = 2 * cost * self.limits.bytes_per_operation  # of a window, as bytes
+        return any(sum(operand is value for operand, _ in self.reads(reader)) > 2 for reader in readers
+                   if not isinstance(reader, Product)) and work > value.dtype.itemsize
 
     def _sources(self, value: Value, group: Group) -> list[Value] | None:
         """The values of its group that `value` is made of, readers first; None where these are not for it to take

@@ -434,15 +434,15 @@ def _packed(low: Lowering, node: Node, x: Value, words: Value, group: int, scale
     assert low.products is not None
     tiles, outer, _, inner = words.shape
     (rows, depth), columns = x.shape, scales.shape[1]
-    if not all(type(size) is int for size in (depth, tiles, outer, inner)):
-        raise NotCovered("a product whose sizes change")
+    if not all(type(size) is int for size in (depth, tiles, outer, inner)) or outer == 1:
+        raise NotCovered("a product whose sizes change, or with one tile of words")
     few = low.products.few(rows)
     sizes = Sizes(1, few, columns, depth, torch.bfloat16, True, packed=True)  # type: ignore[arg-type]
     low.products.require(node, sizes)
 
     def body(trace: Trace, index: IndexTuple) -> Expr:
         e = trace.e
-        row, tile, column, block, pair, word, eighth, odd = index
+        row, tile, column, block, word, eighth, pair, odd = index
         at = block * (32 * inner) + word * 32
         word_at = (tile, block, column * 4 + pair, word)
         bits = e.cast(e.index(eighth * 4 + odd * 16), torch.int32)
@@ -452,7 +452,7 @@ def _packed(low: Lowering, node: Node, x: Value, words: Value, group: int, scale
         weight = e.round_to(e.add(e.mul(number, factor), term), torch.bfloat16)
         return e.make("product", (trace.read(x, (row, at + eighth * 8 + pair * 2 + odd)), weight), FLOAT)
 
-    shape: tuple[Dim, ...] = (rows, tiles, 8, outer, 4, inner, 4, 2)
+    shape: tuple[Dim, ...] = (rows, tiles, 8, outer, inner, 4, 4, 2)
     sums = low.tag(Product(sizes, shape, body, range(3, 8)), "sums")
     return low.convert(low.reshape(sums, (rows, columns)), torch.bfloat16)
 

@@ -154,3 +154,39 @@ def test_scales_that_are_no_usual_numbers(scale):
         x, w, zeros, scales, bias = operands(torch.uint8, (5,), 64, 24)
         torch.testing.assert_close(jitpy.jit(fn)(x, w, zeros, scales, bias), fn(x, w, zeros, scales, bias),
                                    equal_nan=True)
+
+
+def of_tensors(x, w, zeros, scales, bias, zero, scale, *places):
+    """Its numbers are found when it runs."""
+    run = convolution if places else product
+    return run(x, w, zeros, scales, bias, zero.item(), scale.item(), *places)
+
+
+@pytest.mark.parametrize("places", [(), (1, 1, 1, 1), (2, 0, 1, 1)])
+def test_numbers_that_are_found_at_run_time(places):
+    given = images() if places else operands(torch.uint8, (5,), 64, 24)
+    given[2].zero_()
+    compiled = jitpy.jit(of_tensors, fullgraph=True)
+    for zero, scale in ((131, 0.02), (0, 0.02), (7, 0.5), (0, 1e30), (3, float("inf")), (3, float("nan")), (131, 0.02)):
+        numbers = torch.tensor(zero), torch.tensor(scale, dtype=torch.float64)
+        got, want = compiled(*given, *numbers, *places), of_tensors(*given, *numbers, *places)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-3 * (scale if scale < 1e9 else 1), equal_nan=True)
+    name = "ir.int8_convolution" if places else "ir.int8_linear"
+    report = jitpy.explain(of_tensors)(*given, *numbers, *places)
+    assert name in "".join(str(kernel) for frame in report.frames for kernel in frame.eager)
+    if not places:  # weights with zero points are floats
+        given[2][3] = 2
+        numbers = torch.tensor(131), torch.tensor(0.02, dtype=torch.float64)
+        torch.testing.assert_close(compiled(*given, *numbers), of_tensors(*given, *numbers), rtol=1e-4, atol=1e-3)
+
+
+def test_windows_do_not_quantise_again():
+    """Each element of a pooled image belongs to several windows."""
+    def fn(x, scale):
+        quantised = (x * scale).round().add(3).clamp(0, 255).to(torch.uint8)
+        return F.max_pool2d((quantised.to(torch.float32) - 3) * scale, 3, 2, 1)
+
+    given = torch.randn(1, 64, 56, 56), torch.tensor(4.0)
+    assert torch.equal(jitpy.jit(fn)(*given), fn(*given))
+    (frame,) = jitpy.explain(fn)(*given).frames
+    assert [str(kernel).count("max_pool2d") for kernel in frame.kernels] == [0, 1]

@@ -128,8 +128,6 @@ class _Emitter(Emitter):
         assert isinstance(first, Product)
         self.dtype, self.sums, self.split = first.sizes.dtype, first.dtype, first.sizes.is_split
         self.packed = first.sizes.packed
-        #: the axes along which the numbers of a word lie
-        self.packed_axes = axes.inner[-2:]
         high, wide = (kernel.hint(prod(tuple(axis.size for axis in found))) for found in (axes.rows, axes.columns))
         #: whether the right operand has the rows of tiles: the longer side, where the product was turned
         self.turned = high == first.sizes.columns and wide == first.sizes.rows and high < wide
@@ -291,24 +289,25 @@ class _Emitter(Emitter):
             self.add(f"{total} += {found}")
 
     def _unpacked(self, expr: Expr, at: str) -> str:
-        """A tile of packed numbers. The numbers of a word are computed apart, each for all words, and joined."""
-        inside = self.packed_axes
-        below = prod(tuple(axis.size for axis in inside))
-        tile = Tile("lane_s", self.s.axes[: -len(inside)], self.s.block // below, reduced=True)
+        """A tile of packed numbers. The numbers of a word are computed apart, each for all words, and joined: where
+        threads have words, tensor cores expect what is in them."""
+        step, *words, eighth, pair, odd = self.s.axes
+        tile = Tile("lane_s", [step, pair, *words], self.s.block // 8, reduced=True)
         self._look_at(self.c, tile)
-        self.add(f"{tile.name} = {'' if at == '0' else f'{at} // {below} + '}{self.lanes(tile)}")
+        self.add(f"{tile.name} = {'' if at == '0' else f'{at} // 8 + '}{self.lanes(tile)}")
         self.split_axes(tile)
-        self.axis_names[tile.axes[0]] = at if at == "0" else f"{at} // {self.s.block}"  # the same for the whole step
+        self.axis_names[step] = at if at == "0" else f"{at} // {self.s.block}"  # the same for the whole step
         self.words.clear()
         parts = []
-        for place in itertools.product(*(range(axis.size) for axis in inside)):
-            one = _at(expr, {axis: Index(const=number) for axis, number in zip(inside, place, strict=True)})
+        for place in itertools.product(range(4), range(2)):
+            one = _at(expr, {axis: Index(const=number) for axis, number in zip((eighth, odd), place, strict=True)})
             self.emit([one])
             parts.append(rounded(self.printer.tensor(one), self.dtype))
         while len(parts) > 1:
             half = len(parts) // 2
             parts = [f"tl.join({one}, {other})" for one, other in zip(parts[:half], parts[half:], strict=True)]
-        return f"tl.reshape({parts[0]}, [{self.c.block}, {self.s.block}])"
+        split = f"tl.reshape({parts[0]}, [{self.c.block}, 4, {self.s.block // 32}, 4, 2])"
+        return f"tl.reshape(tl.permute({split}, (0, 2, 3, 1, 4)), [{self.c.block}, {self.s.block}])"
 
     def _load(self, expr: Expr) -> str:
         """Two neighbours in bfloat16 beside packed numbers are read as a word: shorter loads are not under way ahead.

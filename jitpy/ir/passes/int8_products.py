@@ -20,7 +20,7 @@ from ..builder import Builder
 from ..graph import Graph, Node
 from ..op import Op
 from ..ops.layout import channels_last_stride
-from ..spec import TensorSpec, contiguous_stride, prod
+from ..spec import ScalarSpec, TensorSpec, contiguous_stride, prod
 from .convolutions import ConvolutionCall
 
 #: how long rows may be, so that no sum of 32 bits overflows
@@ -39,7 +39,11 @@ def use_integer_products(graph: Graph) -> list[str]:
         left, right = _activation(x), _weight(weight)
         if left is None or right is None or node.kwargs or not _is_taken(node, left[0], right[0], bias):
             continue
-        mapping[node] = _product(Builder(graph, node), node, left, right, bias)
+        if not isinstance(left[1], Node) and not isinstance(left[2], Node):
+            mapping[node] = _product(Builder(graph, node), node, left, right, bias)
+        elif left[0].tensor.dtype is torch.uint8 and _has_kernel():
+            spec = node.tensor.with_(stride=contiguous_stride(node.tensor.shape))
+            mapping[node] = _integers(graph, node, spec, left, right, bias)
     if mapping:
         graph.replace(mapping)
         graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
@@ -74,19 +78,25 @@ def _is(value: Any, name: str) -> bool:
     return isinstance(value, Node) and value.op.name == name and len(value.args) == 2 and not value.kwargs
 
 
-def _activation(node: Any) -> tuple[Node, int, float] | None:
-    """(x, zx, sx) of `(float(x) - zx) * sx`."""
-    if not _is(node, "aten.mul.Tensor") or type(node.args[1]) is not float or not abs(node.args[1]) < _LARGEST_SCALE:
+def _activation(node: Any) -> tuple[Node, Any, Any] | None:
+    """(x, zx, sx) of `(float(x) - zx) * sx`. The numbers may be known when the graph runs only."""
+    if not _is(node, "aten.mul.Tensor") or not _is_number(node.args[1], float, _LARGEST_SCALE):
         return None
     inner, zero = node.args[0], 0
-    if _is(inner, "aten.sub.Tensor") and type(inner.args[1]) is int:
+    if _is(inner, "aten.sub.Tensor") and _is_number(inner.args[1], int, 256):
         inner, zero = inner.args
     if not isinstance(inner, Node) or inner.op.name != "aten._to_copy.default" or \
-            dict(inner.kwargs) != {"dtype": torch.float32} or not -128 <= zero <= 255:
+            dict(inner.kwargs) != {"dtype": torch.float32}:
         return None
     source = inner.args[0]
     is_bytes = isinstance(source, Node) and isinstance(source.spec, TensorSpec) and source.tensor.dtype in _BYTES
     return (source, zero, node.args[1]) if is_bytes else None
+
+
+def _is_number(value: Any, kind: Any, limit: float) -> bool:
+    if isinstance(value, Node):
+        return isinstance(value.spec, ScalarSpec) and value.spec.kind is kind
+    return value.__class__ is kind and abs(value) < limit
 
 
 def _weight(node: Any) -> tuple[Node, Node, Node] | None:
@@ -142,16 +152,21 @@ def use_integer_convolutions(graph: Graph) -> list[str]:
                 spec.stride not in (contiguous_stride(spec.shape), channels_last_stride(spec.shape)):
             continue
         inner = spec.with_(stride=channels_last_stride(spec.shape))
-        op = Op("ir.int8_convolution", _Convolution(*left[1:], call.places, call.groups),
-                infer=lambda env, *args, inner=inner, **kwargs: inner, aliasing=lambda *args, **kwargs: "copy")
-        b = Builder(graph, node)
-        made = b.call(op, left[0], *right, bias, spec=inner)
-        mapping[node] = made if inner.stride == spec.stride else b.call(
+        made = _integers(graph, node, inner, left, right, bias, *call.places, call.groups)
+        mapping[node] = made if inner.stride == spec.stride else Builder(graph, node).call(
             "aten.clone.default", made, memory_format=torch.contiguous_format, spec=spec)
     if mapping:
         graph.replace(mapping)
         graph.nodes[:] = [node for node in graph.nodes if node not in mapping]
     return [f"{node.name}: a convolution of integers" for node in mapping]
+
+
+def _integers(graph: Graph, node: Node, spec: TensorSpec, left: tuple[Node, Any, Any], right: tuple[Node, Node, Node],
+              bias: Any, *places: Any) -> Node:
+    """The node that oneDNN computes in place of `node`."""
+    op = Op("ir.int8_convolution" if places else "ir.int8_linear", _Integers(places),
+            infer=lambda env, *args, **kwargs: spec, aliasing=lambda *args, **kwargs: "copy")
+    return Builder(graph, node).call(op, *left, *right, bias, spec=spec)
 
 
 @functools.cache
@@ -160,12 +175,12 @@ def _has_kernel() -> bool:
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qconv_pointwise") or \
             not hasattr(torch.ops.onednn, "qconv_prepack"):
         return False
-    run = _Convolution(0, 1.0, ([1, 1], [0, 0], [1, 1]), 1)
+    run = _Integers(([1, 1], [0, 0], [1, 1], 1))
     x, zeros, ones = torch.full((1, 64, 5, 5), 255, dtype=torch.uint8), *(
         torch.full((8, 1, 1, 1), value, dtype=dtype) for value, dtype in ((0, torch.int64), (1.0, torch.float32)))
     with torch.no_grad():
         try:
-            return all(bool((run(x, torch.full((8, 64, 3, 3), w, dtype=torch.int8), zeros, ones, None)
+            return all(bool((run(x, 0, 1.0, torch.full((8, 64, 3, 3), w, dtype=torch.int8), zeros, ones, None)
                              == 255 * w * 64 * 9).all()) for w in (-128, 127))
         except RuntimeError:
             return False
@@ -179,38 +194,38 @@ def _words(w: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(slots=True, eq=False)
-class _Convolution:
-    """`(x, w, zw, sw, bias) -> result`, channels last, by oneDNN, whose weights have no zero points; by floats where
-    these do. Weights are packed again where they are others than in the call before: they are compared."""
+class _Integers:
+    """`(x, zx, sx, w, zw, sw, bias) -> result` by oneDNN, whose weights have no zero points; by floats where these do.
+    A convolution, channels last, where there are `places`: stride, padding, dilation and groups. Weights are packed
+    again where they are others than in the call before: they are compared."""
 
-    zero: int
-    scale: float
-    places: tuple[list[int], list[int], list[int]]
-    groups: int
-    known: tuple[torch.Tensor, torch.Tensor, list[int], torch.Tensor] | None = None
+    places: tuple[Any, ...]
+    known: tuple[torch.Tensor, torch.Tensor, list[Any], torch.Tensor] | None = None
 
-    def __call__(self, x: torch.Tensor, w: torch.Tensor, zw: torch.Tensor, sw: torch.Tensor,
+    def __call__(self, x: torch.Tensor, zero: int, scale: float, w: torch.Tensor, zw: torch.Tensor, sw: torch.Tensor,
                  bias: torch.Tensor | None) -> torch.Tensor:
-        packed = None if zw.any() else self._packed(x, w, sw.reshape(-1))
+        weights = sw.reshape(-1), zw.reshape(-1)
+        packed = None if zw.any() or not abs(scale) < _LARGEST_SCALE else self._packed(x, w, weights[0], scale, zero)
         if packed is None:
-            made = torch.nn.functional.conv2d((x.to(torch.float32) - self.zero) * self.scale, (w - zw) * sw, bias,
-                                              *self.places, self.groups)
-            return made.contiguous(memory_format=torch.channels_last)
-        made = torch.ops.onednn.qconv_pointwise(
-            x, self.scale, self.zero, packed, sw.reshape(-1), zw.reshape(-1), bias, *self.places, self.groups,
-            1.0, 0, torch.float32, "none", [], "")
-        return made.contiguous(memory_format=torch.channels_last)
+            run = torch.nn.functional.conv2d if self.places else torch.nn.functional.linear
+            made = run((x.to(torch.float32) - zero) * scale, (w - zw) * sw, bias, *self.places)
+        else:
+            name = "qconv_pointwise" if self.places else "qlinear_pointwise"
+            made = getattr(torch.ops.onednn, name)(x, scale, zero, packed, *weights, bias, *self.places, 1.0, 0,
+                                                   torch.float32, "none", [], "")
+        return made.contiguous(memory_format=torch.channels_last) if self.places else made
 
-    def _packed(self, x: torch.Tensor, w: torch.Tensor, scales: torch.Tensor) -> torch.Tensor | None:
+    def _packed(self, x: torch.Tensor, w: torch.Tensor, scales: torch.Tensor, scale: float,
+                zero: int) -> torch.Tensor | None:
         """The weights as oneDNN takes them; None where their scales are too large."""
-        known = self.known
-        if known is None or known[2] != list(x.shape) or not torch.equal(known[0], _words(w)) or \
+        known, key = self.known, [*x.shape, zero != 0]
+        if known is None or known[2] != key or not torch.equal(known[0], _words(w)) or \
                 not torch.equal(known[1], scales):
             if not bool((scales.abs() < _LARGEST_SCALE).all()):
                 return None
-            packed = torch.ops.onednn.qconv_prepack(w, scales, self.scale, self.zero, *self.places, self.groups,
-                                                    list(x.shape))
-            known = self.known = _words(w).clone(), scales.clone(), list(x.shape), packed
+            packed = torch.ops.onednn.qconv_prepack(w, scales, scale, zero, *self.places, list(x.shape)) \
+                if self.places else torch.ops.onednn.qlinear_prepack(w, list(x.shape))
+            known = self.known = _words(w).clone(), scales.clone(), key, packed
         return known[3]
 
 
