@@ -80,3 +80,22 @@ def test_other_graphs_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
         for rows in (5, 70):
             given = x if rows == 5 else torch.randn(rows, 8)
             assert torch.equal(run(given), given.relu() + 1)
+
+
+def test_halves_of_a_training_step(planned: list[target.TritonTarget]) -> None:
+    """Gradients of products are products of few rows, too."""
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return F.linear(x, w).float().tanh().sum()
+
+    w = (torch.randn(32, 64) / 8).to(BF16)
+    with config.patch(triton_on_cpu=True):
+        run = jitpy.jit(fn, fullgraph=True)
+        for rows in (5, 40, 90, 6):
+            x = torch.randn(rows, 64).to(BF16)
+            if rows == 5:
+                jitpy.mark_dynamic(x, 0)
+            one, other = (w.clone().requires_grad_() for _ in range(2))
+            torch.testing.assert_close(run(x, one), fn(x, other), rtol=2e-2, atol=0.5)
+            pairs = (run, one), (fn, other)
+            found, wanted = (torch.autograd.grad(call(x, weight), weight)[0] for call, weight in pairs)
+            torch.testing.assert_close(found, wanted, rtol=2e-2, atol=5e-2)
