@@ -36,7 +36,7 @@ static PyObject *peek_sequence(SequenceIterator *iterator, Py_ssize_t count) {
     PyObject *sequence = iterator->sequence;
     int is_list = Py_IS_TYPE(iterator, &PyListIter_Type);
     Py_ssize_t size = sequence == NULL ? 0 : is_list ? PyList_GET_SIZE(sequence) : PyTuple_GET_SIZE(sequence);
-    if (count >= size - iterator->index) {
+    if (sequence == NULL || count >= size - iterator->index) { /* the index is -1 at the end, from 3.13 on */
         PyErr_SetNone(PyExc_StopIteration);
         return NULL;
     }
