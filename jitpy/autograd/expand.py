@@ -6,7 +6,6 @@ that eager's own implementation makes. So the forward pass has the results that 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -200,7 +199,7 @@ def _detached(b: Builder, x: Node) -> Node:
 @expansion("aten.scaled_dot_product_attention.default")
 def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, dropout: float = 0.0,
                is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False) -> Node:
-    """The kernel that eager picks, or its plain formula."""
+    """The kernel that eager picks; its plain formula is recorded."""
     specs = [n.tensor for n in (q, k, v)]
     if all(spec.device.type == "cuda" for spec in specs):
         return _gpu_attention(b, q, k, v, mask, dropout, is_causal, scale, enable_gqa)
@@ -212,7 +211,7 @@ def _attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None = None, 
             mask = as_bias(b, mask, q.tensor.dtype)
         name = "aten._scaled_dot_product_flash_attention_for_cpu.default"
         return b.getitem(b.call(name, q, k, v, dropout, is_causal, attn_mask=mask, scale=scale), 0)
-    return _plain_attention(b, q, k, v, mask, dropout, is_causal, scale, enable_gqa)
+    raise NotCovered("attention by its formula")
 
 
 def _gpu_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
@@ -235,65 +234,16 @@ def _gpu_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dro
     return b.getitem(b.call(name, q, k, v, *arguments, scale=scale), 0)
 
 
-def _plain_attention(b: Builder, q: Node, k: Node, v: Node, mask: Node | None, dropout: float, is_causal: bool,
-                     scale: float | None, enable_gqa: bool) -> Node:
-    width = q.tensor.shape[-1]
-    if scale is None and not isinstance(width, int) or q.tensor.ndim < 3 or enable_gqa:
-        raise NotCovered("attention by its formula")
-    factor = 1 / math.sqrt(width) if scale is None else scale
-    if factor < 0:
-        raise NotCovered("a negative scale")
-    root = math.sqrt(factor)
-    dtype = q.tensor.dtype
-    if dtype in (torch.float16, torch.bfloat16):  # in 32 bits, as torch's formula: large scores need them
-        q, k, v = (b.call("aten.to.dtype", x, torch.float32) for x in (q, k, v))
-    if is_causal:
-        sizes = [q.tensor.shape[-2], k.tensor.shape[-2]]
-        ones = b.call("aten.ones.default", sizes, dtype=torch.bool, device=q.tensor.device)
-        mask = b.call("aten.tril.default", ones)
-    if mask is not None and mask.tensor.dtype is torch.bool:
-        mask = as_bias(b, mask, q.tensor.dtype)
-    q = b.call("aten.mul.Scalar", q, root)
-    kt = b.call("aten.mul.Scalar", b.call("aten.transpose.int", k, -2, -1), root)
-    scores = b.call("aten.matmul.default", q, kt)
-    if mask is not None:
-        scores = b.call("aten.add.Tensor", scores, mask)
-    weights = b.call("aten._safe_softmax.default", scores, -1)
-    if dropout:
-        weights = _dropout(b, weights, dropout, True)
-    result = b.call("aten.matmul.default", weights, v)
-    return result if dtype is result.tensor.dtype else b.call("aten.to.dtype", result, dtype)
-
-
 # -- losses -----------------------------------------------------------------------------------------------------------
 
 
 @expansion("aten.cross_entropy_loss.default")
 def _cross_entropy(b: Builder, x: Node, target: Node, weight: Node | None = None, reduction: int = 1,
                    ignore_index: Any = -100, smoothing: float = 0.0) -> Node:
-    if target.tensor.dtype.is_floating_point:
+    if target.tensor.dtype.is_floating_point or smoothing:
         raise NotCovered("cross entropy with probabilities")
     logs = b.call("aten.log_softmax.int", x, 1 if x.tensor.ndim > 1 else 0)
-    loss = _nll(b, logs, target, weight, reduction, ignore_index)
-    if not smoothing:
-        return loss
-    smooth = _loss_of_all_classes(b, logs, target, weight, reduction, ignore_index)
-    share = b.call("aten.mul.Tensor", smooth, smoothing / logs.tensor.shape[1])
-    return b.call("aten.add.Tensor", b.call("aten.mul.Tensor", loss, 1 - smoothing), share)
-
-
-def _loss_of_all_classes(b: Builder, logs: Node, target: Node, weight: Node | None, reduction: int,
-                         ignore_index: Any) -> Node:
-    """The term that label smoothing adds: the loss with each class as the target, those that count."""
-    if weight is not None or logs.tensor.ndim == 1 or not isinstance(logs.tensor.shape[1], int):
-        raise NotCovered("label smoothing with weights or of one example")
-    losses = b.call("aten.neg.default", b.call("aten.sum.dim_IntList", logs, [1]))
-    ignored = b.call("aten.eq.Scalar", target, ignore_index)
-    losses = b.call("aten.masked_fill.Scalar", losses, ignored, 0)
-    if reduction == 1 and ignore_index >= 0:
-        count = b.call("aten.sum.default", b.call("aten.logical_not.default", ignored))
-        return b.call("aten.div.Tensor", b.call("aten.sum.default", losses), count)
-    return _reduced(b, losses, reduction)
+    return _nll(b, logs, target, weight, reduction, ignore_index)
 
 
 @expansion("aten.nll_loss.default", "aten.nll_loss_nd.default")
@@ -303,15 +253,6 @@ def _nll(b: Builder, x: Node, target: Node, weight: Node | None = None, reductio
         raise NotCovered("losses of images of one axis, or of more than two")
     kind = "nll_loss2d" if x.tensor.ndim == 4 else "nll_loss"
     return b.getitem(b.call(f"aten.{kind}_forward.default", x, target, weight, reduction, ignore_index), 0)
-
-
-@expansion("aten.l1_loss.default")
-def _l1(b: Builder, x: Node, target: Node, reduction: int = 1) -> Node:
-    return _reduced(b, b.call("aten.abs.default", b.call("aten.sub.Tensor", x, target)), reduction)
-
-
-def _reduced(b: Builder, x: Node, reduction: int) -> Node:
-    return x if reduction == 0 else b.call("aten.mean.default" if reduction == 1 else "aten.sum.default", x)
 
 
 # -- convolutions -----------------------------------------------------------------------------------------------------

@@ -466,8 +466,7 @@ def _build_scan(group: Group, name: str, inlined: set[Value], env: SizeEnv) -> K
     expr = value.body(trace, index)
     result = trace.e.make("reduced", (), compute_dtype(value.dtype), value)
     result.axes = frozenset(space.axes)
-    position = index[value.dim] if value.kind.startswith("arg") else None
-    reduction = Reduce(value, value.kind, expr, expr.dtype, result, position)
+    reduction = Reduce(value, value.kind, expr, expr.dtype, result)
     kernel = Kernel(
         name,
         "scan",

@@ -398,8 +398,8 @@ class Lowering:
     def scan(self, kind: str, value: Value, dim: int, dtype: torch.dtype) -> Value:
         """A running combination along `dim`."""
         if type(value.shape[dim]) is int and value.shape[dim] == 1:
-            return self.fill(value.shape, dtype, 0) if kind.startswith("arg") else self.copy(self.convert(value, dtype))
-        kind_dtype = compute_dtype(value.dtype if kind.startswith("arg") else dtype)
+            return self.copy(self.convert(value, dtype))
+        kind_dtype = compute_dtype(dtype)
         return self.tag(
             Scan(kind, value.shape, dim, dtype, lambda trace, index: trace.e.cast(trace.read(value, index), kind_dtype))
         )

@@ -10,9 +10,9 @@ import torch
 from ..ir.op import NotCovered
 from ..ir.ops.layout import normalize_dim
 from ..ir.ops.philox import DRAWN, MASK, UNIFORM, uniform_ends
-from ..ir.spec import Dim, contiguous_stride, prod
+from ..ir.spec import Dim, contiguous_stride
 from .expr import BOOL, FLOAT, INT, Expr, index_expressions, walk
-from .index import Index, flatten, of, same
+from .index import Index, flatten, of
 from .lower import Lowering, lowering
 from .values import IndexTuple, Trace, Value
 
@@ -146,41 +146,6 @@ def index_tensor(low: Lowering, node: Any, x: Value, indices: Sequence[Value | N
         )
 
     return low.pointwise(shape, node.tensor.dtype, body)
-
-
-def _scanned(low: Lowering, x: Value) -> None:
-    if low.scatters != "unordered":
-        raise NotCovered("a scan that kernels on the CPU have not")
-    if not x.shape or x.dtype.itemsize < 4 and x.dtype not in (torch.float16, torch.bfloat16):
-        raise NotCovered("a scan of this operand")
-
-
-@lowering("logcumsumexp")
-def logcumsumexp(low: Lowering, node: Any, x: Value, dim: int) -> Value:
-    _scanned(low, x)
-    if not x.dtype.is_floating_point:
-        raise NotCovered("integers")
-    if same(prod(x.shape), x.shape[dim]):
-        raise NotCovered("eager's kernel for one row computes less")
-    return low.scan("logaddexp", x, normalize_dim(dim, len(x.shape)), node.tensor.dtype)
-
-
-def _best_so_far(kind: str) -> Any:
-    def rule(low: Lowering, node: Any, x: Value, dim: int) -> tuple[Value, Value]:
-        _scanned(low, x)
-        axis = normalize_dim(dim, len(x.shape))
-        places = low.scan(kind, x, axis, torch.int64)
-
-        def best(trace: Trace, index: IndexTuple) -> Expr:
-            return trace.read(x, (*index[:axis], of(trace.read(places, index)), *index[axis + 1 :]))
-
-        return low.pointwise(x.shape, x.dtype, best), places
-
-    return rule
-
-
-lowering("cummax")(_best_so_far("argmax"))
-lowering("cummin")(_best_so_far("argmin"))
 
 
 @lowering("cat", "concat", "concatenate")

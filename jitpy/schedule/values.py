@@ -140,8 +140,7 @@ class Product(Reduction):
 
 
 class Scan(Computed):
-    """A running combination along axis `dim`: cumulative sums and the like. kind: 'sum', 'prod', 'logaddexp', or
-    'argmax', 'argmin', the position of the best element so far, of equals the last."""
+    """A running combination along axis `dim`: cumulative sums (kind 'sum') and products ('prod')."""
 
     __slots__ = ("kind", "dim", "body")
 

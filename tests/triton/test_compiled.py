@@ -33,7 +33,7 @@ FAMILIES = {
     "columns": ["column_sum", "column_softmax_long", "layer_norm_gradient"],
     "shared reductions": ["column_sum_tall", "column_arg_tall", "full_sum", "full_any"],
     "scans": ["cumsum_long", "cumsum_of_columns", "cumprod"],
-    "shared scans": ["cummax_shared", "cumsum_shared_columns"],
+    "shared scans": ["cumprod_shared", "cumsum_shared_columns"],
 }
 TARGETS = {"sm_90": Target("cuda", 90), "gfx942": Target("hip", "gfx942", 64)}
 BY_NAME = {case.name: case for case in CASES}

@@ -47,44 +47,9 @@ def is_argmax(a, b):
 
 
 @triton.jit
-def combine_last_argmax(a, i, b, j):
-    # NaN is the best; of equals the last
-    last = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
-    return tl.where(last, b, a), tl.where(last, j, i)
-
-
-@triton.jit
-def combine_later_argmax(a, i, b, j):
-    # the same where the second is behind the first
-    later = (b >= a) | (b != b)
-    return tl.where(later, b, a), tl.where(later, j, i)
-
-
-@triton.jit
 def is_argmin(a, b):
     # whether the later of two is better: NaN is the best
     return (a < b) | ((a != a) & (b == b))
-
-
-@triton.jit
-def combine_last_argmin(a, i, b, j):
-    # NaN is the best; of equals the last
-    last = (b < a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j > i))
-    return tl.where(last, b, a), tl.where(last, j, i)
-
-
-@triton.jit
-def combine_later_argmin(a, i, b, j):
-    # the same where the second is behind the first
-    later = (b <= a) | (b != b)
-    return tl.where(later, b, a), tl.where(later, j, i)
-
-
-@triton.jit
-def combine_logaddexp(a, b):
-    top, low = combine_max(a, b), combine_min(a, b)
-    # of two equal infinities there is no difference
-    return tl.where((top == low) & (tl.abs(top) == float("inf")), top, top + libdevice.log1p(libdevice.exp(low - top)))
 
 
 @triton.jit

@@ -78,7 +78,7 @@ def initial(kind: str, dtype: torch.dtype) -> str:
         return "0.0" if dtype.is_floating_point else "0"
     if kind in ("prod", "all"):
         return "1.0" if dtype.is_floating_point else "1"
-    lowest = kind in ("max", "argmax", "logaddexp")
+    lowest = kind in ("max", "argmax")
     if dtype.is_floating_point:
         return f'float("{"-" if lowest else ""}inf")'
     limits = torch.iinfo(dtype)

@@ -9,7 +9,7 @@ import torch
 from ...schedule.index import Axis
 from ...schedule.loops import Kernel
 from .emitter import Emitter, KernelText, Program, stem_of
-from .printer import TYPES, closed, typed
+from .printer import TYPES, closed
 from .reductions import ReductionEmitter, accumulator, combine_name, initial
 from .tiles import Launch, Tile, power_of_two, scan_launch
 
@@ -41,17 +41,12 @@ def _cleared(kernel: Kernel, scratch: list[int]) -> KernelText:
 
 
 class ScanEmitter(ReductionEmitter):
-    """Scans along `r`: of values, or of values with their positions."""
+    """Scans along `r`."""
 
     def __init__(self, kernel: Kernel, launch: Launch, stem: str) -> None:
         super().__init__(kernel, launch, stem)
         (self.reduction,) = kernel.reductions
-        self.is_argument = self.reduction.kind.startswith("arg")
-        #: how two neighbours are combined in order, and any two
-        self.in_order = self.combine = combine_name(self.reduction.kind)
-        if self.is_argument:  # of equals the last
-            self.in_order = self.combine.replace("_arg", "_later_arg")
-            self.combine = self.combine.replace("_arg", "_last_arg")
+        self.combine = combine_name(self.reduction.kind)
 
     @property
     def is_narrow(self) -> bool:
@@ -69,7 +64,7 @@ class ScanEmitter(ReductionEmitter):
         self.begin_program()
         if type(r.size) is int and r.size <= r.block:
             self.define(r, "0")
-            self._scanned(self._values(), [])
+            self._scanned(self._block_values(), "")
         else:
             self._walk("0", self.size(r.size), self._neutral("carried"))
         return self.finish((self.launch.tiles[0].count,))
@@ -82,13 +77,13 @@ class ScanEmitter(ReductionEmitter):
         outer = dict(self.names)
         if self.launch.together == 1:
             self._begin_block("r_first")
-            found = self._values()
+            found = self._block_values()
         else:
             self.add(f"r_last = tl.minimum(r_first + {chunk}, {r.size})")
-            found = self.begin(self.reduction)
+            (found,) = self.begin(self.reduction)
             with self.block(f"for r_start in {self.range('r_first', 'r_last', r.block)}:"):
                 self._begin_block("r_start")
-                self.add(f"{', '.join(found)} = {self._combined(found, self._values())}")
+                self.add(f"{found} = {self._combined(found, self._block_values())}")
             self.names = outer
         carried = self._hand_on(self._folded(found, "total"), scratch)
         if self.launch.together == 1:
@@ -97,73 +92,63 @@ class ScanEmitter(ReductionEmitter):
             self._walk("r_first", "r_last", carried)
         return self.finish((self.launch.splits * x.count,))
 
-    def _walk(self, first: str, last: str, carried: list[str]) -> None:
+    def _walk(self, first: str, last: str, carried: str) -> None:
         """Block by block."""
         outer = dict(self.names)
         with self.block(f"for r_start in {self.range(first, last, self.r.block)}:"):
             self._begin_block("r_start")
-            values = self._values()
-            self._scanned(values, carried)
-            folded = self._folded(values, "whole")
-            self.add(f"{', '.join(carried)} = {self._combined(carried, folded)}")
+            value = self._block_values()
+            self._scanned(value, carried)
+            folded = self._folded(value, "whole")
+            self.add(f"{carried} = {self._combined(carried, folded)}")
         self.names = outer
 
-    def _values(self) -> list[str]:
+    def _block_values(self) -> str:
         """The scanned values of a block."""
         self.emit([self.reduction.expr])
-        texts = self._operands(self.reduction)
-        return [self._named(f"{closed(text)}.to(tl.int32)" if self.is_narrow else text) for text in texts]
+        (text,) = self._operands(self.reduction)
+        return self._named(f"{closed(text)}.to(tl.int32)" if self.is_narrow else text)
 
-    def _scanned(self, values: list[str], carried: list[str]) -> None:
-        """The running values of a block to memory."""
+    def _scanned(self, value: str, carried: str) -> None:
+        """The running values of a block to memory, behind those that are `carried`, if any."""
         store = self.kernel.stores[0]
-        running = ["running", "running_at"][: len(values)]
-        given = values[0] if len(values) == 1 else f"({', '.join(values)})"
-        self.add(f"{', '.join(running)} = tl.associative_scan({given}, {self.r.place}, {self.in_order})")
+        self.add(f"running = tl.associative_scan({value}, {self.r.place}, {self.combine})")
         if carried:
-            self.add(f"{', '.join(running)} = {self._combined(carried, running)}")
+            self.add(f"running = {self._combined(carried, 'running')}")
         elif self.is_narrow:
             self.add("running = running.to(tl.int64)")
-        self.conclude(self.reduction, running)
+        self.conclude(self.reduction, ["running"])
         self.emit([store.expr])
         self.store(store.value, store.index, store.expr)
 
-    def _combined(self, first: list[str], second: list[str]) -> str:
-        return f"{self.in_order}({', '.join([*first, *second])})"
+    def _combined(self, first: str, second: str) -> str:
+        return f"{self.combine}({first}, {second})"
 
-    def _folded(self, values: list[str], stem: str) -> list[str]:
+    def _folded(self, value: str, stem: str) -> str:
         """One value for each row."""
-        names = [self.fresh(stem), *([self.fresh(f"{stem}_at")] if self.is_argument else [])]
+        name = self.fresh(stem)
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
-        given = values[0] if len(values) == 1 else f"({', '.join(values)})"
-        self.add(f"{', '.join(names)} = tl.reduce({given}, {self.r.place}, {self.combine}{keep})")
-        return names
+        self.add(f"{name} = tl.reduce({value}, {self.r.place}, {self.combine}{keep})")
+        return name
 
-    def _neutral(self, stem: str) -> list[str]:
+    def _neutral(self, stem: str) -> str:
         """The value that a row begins with."""
         dtype = accumulator(self.reduction)
         shape = "[" + ", ".join("1" if t is self.r else str(t.block) for t in self.blocks) + "]"
         shape = shape if len(self.blocks) > 1 else "[]"
         self.add(f"{stem} = tl.full({shape}, {initial(self.reduction.kind, dtype)}, {TYPES[dtype]})")
-        if not self.is_argument:
-            return [stem]
-        self.add(f"{stem}_at = tl.full({shape}, -1, {TYPES[self.positions]})")
-        return [stem, f"{stem}_at"]
+        return stem
 
-    def _hand_on(self, totals: list[str], scratch: list[int]) -> list[str]:
+    def _hand_on(self, total: str, scratch: list[int]) -> str:
         """Say what this program's chunk comes to, and combine what those in front of it come to. It goes through words
         of 64 bits, half of which say that the other half is there: a program waits until all are."""
         x, splits = self.launch.tiles[0], self.launch.splits
         assert type(x.size) is int
-        dtypes = self.kept(self.reduction)
+        (dtype,) = self.kept(self.reduction)
         if self.is_narrow:
-            totals, dtypes = [f"{totals[0]}.to(tl.int32)"], [torch.int32]
-        areas: list[tuple[int, str, torch.dtype, int]] = []
-        for number, (total, dtype) in enumerate(zip(totals, dtypes, strict=True)):
-            for half in range(dtype.itemsize // 4):
-                areas.append((number, total, dtype, half))
+            total, dtype = f"{total}.to(tl.int32)", torch.int32
         pointers = []
-        for _, total, dtype, half in areas:
+        for half in range(dtype.itemsize // 4):
             pointers.append(self.scratch(len(scratch), torch.int64))
             text = f"word({total})" if dtype.itemsize == 4 else f"half_word({total}, {half})"
             self.write(pointers[-1], f"part * {x.size} + {x.name}", text, self.masks([x]))
@@ -174,20 +159,16 @@ class ScanEmitter(ReductionEmitter):
         with self.block(f"for p_start in range(0, part, {width}):"):
             self.add(f"p = p_start + tl.arange(0, {width}){self.shape_suffix(self.r)}")
             here = " & ".join(["(p < part)", *self.masks([x])])
-            words = [self.fresh("words") for _ in areas]
+            words = [self.fresh("words") for _ in pointers]
             for name, pointer in zip(words, pointers, strict=True):
                 self.add(f"{name} = await_words({pointer} + (p * {x.size} + {x.name}), {here})")
-            earlier = []
-            for number, dtype in enumerate(dtypes):
-                own = [name for name, area in zip(words, areas, strict=True) if area[0] == number]
-                name = self.fresh("earlier")
-                text = f"{'of_word' if len(own) == 1 else 'of_halves'}({', '.join(own)}, {TYPES[dtype]})"
-                text += ".to(tl.int64)" if self.is_narrow else ""
-                start = "-1" if number else initial(self.reduction.kind, dtype)
-                if dtype.itemsize == 8:
-                    start = f"tl.full([], {start}, {TYPES[dtype]})" if not number else typed(-1, dtype)
-                self.add(f"{name} = tl.where(p < part, {text}, {start})")
-                earlier.append(name)
-            self.add(f"{', '.join(carried)} = {self._combined(carried, self._folded(earlier, 'sofar'))}")
+            earlier = self.fresh("earlier")
+            text = f"{'of_word' if len(words) == 1 else 'of_halves'}({', '.join(words)}, {TYPES[dtype]})"
+            text += ".to(tl.int64)" if self.is_narrow else ""
+            start = initial(self.reduction.kind, dtype)
+            if dtype.itemsize == 8:
+                start = f"tl.full([], {start}, {TYPES[dtype]})"
+            self.add(f"{earlier} = tl.where(p < part, {text}, {start})")
+            self.add(f"{carried} = {self._combined(carried, self._folded(earlier, 'sofar'))}")
         self.names = outer
         return carried

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,22 +25,6 @@ def _same_kind(first: TensorSpec, *others: TensorSpec | None) -> TensorSpec:
 
 def _fresh(x: TensorSpec, shape: Shape) -> TensorSpec:
     return contiguous_spec(x.dtype, shape, x.device)
-
-
-def _product(a_axes: str, b_axes: str, axes: str) -> Callable[[SizeEnv, TensorSpec, TensorSpec], TensorSpec]:
-    """The rule of a product whose operands and result have these axes; equal letters stand for equal sizes."""
-
-    def infer(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
-        _same_kind(a, b)
-        if len(a.shape) != len(a_axes) or len(b.shape) != len(b_axes):
-            raise Invalid("axes of a matrix product")
-        sizes = dict(zip(a_axes, a.shape, strict=True))
-        for axis, size in zip(b_axes, b.shape, strict=True):
-            if not env.equal(sizes.setdefault(axis, size), size, "a matrix product"):
-                raise Invalid("sizes of a matrix product")
-        return _fresh(a, tuple([sizes[axis] for axis in axes]))
-
-    return infer
 
 
 def _mm(env: SizeEnv, a: TensorSpec, b: TensorSpec) -> TensorSpec:
@@ -160,11 +143,10 @@ define("aten.mm.default", kind="matmul", infer=_mm)
 define("aten.bmm.default", kind="matmul", infer=_bmm)
 define("aten.addmm.default", kind="matmul", infer=_addmm)
 define("aten.baddbmm.default", kind="matmul", infer=_baddbmm)
-define("aten.mv.default", kind="matmul", infer=_product("ik", "k", "i"))
-define("aten.dot.default", kind="matmul", infer=_product("k", "k", ""))
+define("aten.mv.default", "aten.dot.default", kind="matmul")
 define("aten.linear.default", kind="matmul", infer=_linear)
 define("aten.matmul.default", kind="matmul", infer=_matmul, decompose=_matmul_parts)
-define("aten.outer.default", infer=_product("i", "j", "ij"), decompose=_outer_parts)
+define("aten.outer.default", decompose=_outer_parts)
 
 for _name in ("mm", "bmm", "addmm", "baddbmm"):
     declare(_name, out_call=getattr(torch.ops.aten, _name).out, is_row_major=True)

@@ -14,7 +14,7 @@ from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride
-from .layout import Shape, format_stride, is_static, less, normalize_dim
+from .layout import Shape, less, normalize_dim
 from .table import Invalid, declare, define
 
 Index = Sequence[Any]
@@ -242,36 +242,12 @@ define("aten.detach.default", kind="view", infer=_unchanged, index=_same_index, 
 # -- Rearranging copies -------------------------------------------------------------------------------------------
 
 
-def _flip(env: SizeEnv, x: TensorSpec, dims: Sequence[int]) -> TensorSpec:
-    axes = [normalize_dim(d, len(x.shape)) for d in dims]
-    if len(set(axes)) != len(axes):
-        raise Invalid("an axis appears twice")
-    return TensorSpec(x.dtype, x.shape, format_stride(env, x, None), x.device)
-
-
 def _flip_index(index: Index, x: TensorSpec, dims: Sequence[int]) -> tuple[Any, ...]:
     axes = {normalize_dim(d, len(x.shape)) for d in dims}
     return tuple(x.shape[a] - 1 - i if a in axes else i for a, i in enumerate(index))
 
 
-define("aten.flip.default", infer=_flip, index=_flip_index)
-
-
-def _roll(env: SizeEnv, x: TensorSpec, shifts: Any, dims: Any = ()) -> TensorSpec:
-    if not dims:
-        raise NotCovered("a roll of the flattened tensor")
-    shifts = shifts if isinstance(shifts, (tuple, list)) else (shifts,)
-    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
-    if len(shifts) != len(dims) or not all(type(s) is int for s in shifts) or not is_static(x.shape):
-        raise NotCovered("roll")
-    if not x.shape:
-        raise Invalid("a roll of a number")
-    for d in dims:
-        normalize_dim(d, len(x.shape))
-    stride = format_stride(env, x, None) if len(dims) == 1 else contiguous_stride(x.shape)
-    if stride != contiguous_stride(x.shape):
-        raise NotCovered("roll of a tensor that is not row-major")
-    return TensorSpec(x.dtype, x.shape, stride, x.device)
+define("aten.flip.default", index=_flip_index)
 
 
 def _roll_index(index: Index, x: TensorSpec, shifts: Any, dims: Any = ()) -> tuple[Any, ...]:
@@ -289,7 +265,7 @@ def _roll_index(index: Index, x: TensorSpec, shifts: Any, dims: Any = ()) -> tup
     return tuple(result)
 
 
-define("aten.roll.default", infer=_roll, index=_roll_index)
+define("aten.roll.default", index=_roll_index)
 
 
 def _repeat(env: SizeEnv, x: TensorSpec, repeats: Sequence[Any]) -> TensorSpec:

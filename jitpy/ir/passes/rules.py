@@ -77,10 +77,6 @@ ARITHMETIC = Rules(
                                               and math.copysign(1, c) > 0)),
          lambda b, x, c: _typed(x, c), "x - 0"),
     rule(P.neg(P.neg(P.node("x"))), _same, "-(-x)"),
-    rule(P.abs(P.abs(P.node("x", _is_real))), lambda b, x: b.call("aten.abs.default", x), "abs(abs(x))"),
-    rule(P.relu(P.relu(P.node("x"))), lambda b, x: b.call("aten.relu.default", x), "relu(relu(x))"),
-    rule(P.bitwise_not(P.bitwise_not(P.node("x"))), _same, "~~x"),
-    rule(P.logical_not(P.logical_not(P.node("x", lambda n: n.tensor.dtype is torch.bool))), _same, "not not x"),
     rule(P.dropout(P.node("x"), P.const("p"), False), lambda b, x, p: x, "dropout in evaluation"),
     rule(P.dropout(P.node("x"), P.const("p", lambda p: type(p) in (int, float) and p == 0), P.const("train")),
          lambda b, x, p, train: None if train else x, "dropout of nothing"),
@@ -155,7 +151,6 @@ CONVERSIONS = Rules(
          "contiguous of contiguous"),
     rule(P.cat(P.any("xs", lambda xs: isinstance(xs, (tuple, list)) and len(xs) == 1), ...),
          lambda b, xs: xs[0], "cat of one"),
-    rule(P.where(P.any(), P.node("x"), P.node("x")), lambda b, x: x, "where(c, x, x)"),
 )
 
 
@@ -192,12 +187,6 @@ def _transpose_back(b: Builder, x: Node, i: Any, j: Any, k: Any, m: Any) -> Node
     return x if {_axis(i, ndim), _axis(j, ndim)} == {_axis(k, ndim), _axis(m, ndim)} else None
 
 
-def _same_axis(b: Builder, x: Node, i: Any, j: Any) -> Node | None:
-    if type(i) is not int or type(j) is not int:
-        return None
-    return x if _axis(i, x.tensor.ndim) == _axis(j, x.tensor.ndim) else None
-
-
 def _compose_permutes(b: Builder, x: Node, first: Any, second: Any) -> Node | None:
     if not all(isinstance(p, (tuple, list)) and all(type(d) is int for d in p) for p in (first, second)):
         return None
@@ -206,39 +195,12 @@ def _compose_permutes(b: Builder, x: Node, first: Any, second: Any) -> Node | No
     return x if order == list(range(ndim)) else b.call("aten.permute.default", x, order)
 
 
-def _identity_permute(b: Builder, x: Node, order: Any) -> Node | None:
-    if not isinstance(order, (tuple, list)) or not all(type(d) is int for d in order):
-        return None
-    ndim = x.tensor.ndim
-    return x if [_axis(d, ndim) for d in order] == list(range(ndim)) else None
-
-
 def _whole_slice(b: Builder, x: Node, dim: Any, start: Any, end: Any) -> Node | None:
     if type(dim) is not int or start not in (None, 0):
         return None
     size = x.tensor.shape[dim]
     return x if end is None or end == _MAX_INT or end == size or (
         type(end) is int and type(size) is int and end >= size) else None
-
-
-def _no_axis_to_squeeze(b: Builder, x: Node, dim: Any) -> Node | None:
-    if type(dim) is not int or x.tensor.ndim == 0:
-        return None
-    size = x.tensor.shape[dim]
-    return x if type(size) is int and size != 1 else None
-
-
-def _last_expand(b: Builder, x: Node, first: Any, size: Any) -> Node | None:
-    if not all(isinstance(s, (tuple, list)) for s in (first, size)):
-        return None
-    shape = _expanded(x.tensor.shape, first)
-    return b.call("aten.expand.default", x, _expanded(shape, size))
-
-
-def _expanded(shape: Any, size: Any) -> list[Any]:
-    """The shape that `expand(size)` gives."""
-    kept = (None,) * (len(size) - len(shape)) + tuple(shape)
-    return [old if type(new) is int and new == -1 else new for old, new in zip(kept, size, strict=True)]
 
 
 def _squeeze_back(b: Builder, x: Node, i: Any, j: Any) -> Node | None:
@@ -255,20 +217,15 @@ VIEWS = Rules(
     *(rule(getattr(P, outer)(getattr(P, inner)(P.node("x"), P.any("first")), P.any("size")),
            _last_view(f"aten.{outer}.default"), f"{outer} of {inner}")
       for outer in ("view", "reshape") for inner in ("view", "reshape")),
-    rule(P.t(P.t(P.node("x"))), _same, "t of t"),
     rule(P.op("aten.transpose.int", P.op("aten.transpose.int", P.node("x"), P.any("i"), P.any("j")),
               P.any("k"), P.any("m")), _transpose_back, "transpose back"),
-    rule(P.op("aten.transpose.int", P.node("x"), P.any("i"), P.any("j")), _same_axis, "transpose of one axis"),
     rule(P.permute(P.permute(P.node("x"), P.any("first")), P.any("second")), _compose_permutes, "permute of permute"),
-    rule(P.permute(P.node("x"), P.any("order")), _identity_permute, "permute to the same order"),
     rule(P.op("aten.slice.Tensor", P.node("x"), P.any("dim"), P.any("start"), P.any("end")),
          _whole_slice, "slice of all"),
     rule(P.op("aten.slice.Tensor", P.node("x"), P.any("dim"), P.any("start"), P.any("end"), 1),
          _whole_slice, "slice of all"),
     rule(P.op("aten.squeeze.dim", P.unsqueeze(P.node("x"), P.any("i")), P.any("j")),
          _squeeze_back, "squeeze of unsqueeze"),
-    rule(P.op("aten.squeeze.dim", P.node("x"), P.any("dim")), _no_axis_to_squeeze, "squeeze of nothing"),
-    rule(P.expand(P.expand(P.node("x"), P.any("first")), P.any("size")), _last_expand, "expand of expand"),
 )
 
 #: Everything that `simplify` applies.
