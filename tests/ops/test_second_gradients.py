@@ -1,5 +1,5 @@
-"""Gradients of gradients of torch's own operator samples through `jitpy.jit`, against eager's, in float64: the first pass
-is made outside of the jitted function, or in it. A sample of the operators by a hash of the name; all of them with
+"""Gradients of gradients of torch's own operator samples through `jitpy.jit`, against eager's, in float64: the first
+pass is made outside of the jitted function, or in it. A sample of the operators by a hash of the name; all of them with
 JITPY_TEST_ALL=1.
 """
 

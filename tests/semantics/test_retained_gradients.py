@@ -281,3 +281,49 @@ def test_layers_whose_outputs_retain_gradients():
     torch.testing.assert_close(jitpy.jit(fn, backend="eager", fullgraph=True)(x), expected)
     assert kept["out"].retains_grad
     torch.testing.assert_close(kept["out"].grad, grad)
+
+
+def _retained(w, v, u):
+    u.mul_(w.sum())
+    v.retain_grad()
+    return (v * v).sum() + u.sum()
+
+
+def _retained_in_front(w, v, u):
+    if v.requires_grad:
+        v.retain_grad()
+    u.mul_(w.sum())
+    return (v * v).sum()
+
+
+def _written_next(w, v, u):
+    u.mul_(w.sum())
+    v.mul_(2)
+    return (v * v).sum()
+
+
+def _written_behind_both(w, v, u):
+    u.mul_(w.sum())
+    v.retain_grad()
+    v.copy_(w[:2])
+    return (v * v).sum()
+
+
+@pytest.mark.parametrize("fn", [_retained, _retained_in_front, _written_next, _written_behind_both])
+def test_views_that_are_written_through_another_view(fn):
+    """Until its history is asked for, torch takes a view that is older than that for a leaf."""
+    import jitpy
+
+    def outcome(called, has_history):
+        w = torch.arange(4.0, requires_grad=True)
+        base = w * 2 if has_history else torch.ones(4)
+        v, u = base[:2], base[1:]
+        try:
+            called(w, v, u).backward()
+        except RuntimeError as error:
+            return str(error)
+        return w.grad.tolist(), v.retains_grad, v.grad if v.grad is None else v.grad.tolist()
+
+    jitted = jitpy.jit(fn, backend="eager")
+    for has_history in (False, False, True, False):
+        assert outcome(jitted, has_history) == outcome(fn, has_history)

@@ -15,6 +15,7 @@ from jitpy.ir import ops as table
 from jitpy.ir.ops.functional import COPYING
 from jitpy.ir.ops.random_order import filling_order, fills_alike, fills_by_index
 from jitpy.ir.ops.schemas import SchemaFacts
+from jitpy.runtime.autograd_node import write_test
 
 from . import aliasing, layouts, overlap, views
 from . import graph_effects as effects
@@ -125,6 +126,8 @@ def check_late(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...],
         for target in tensors_in(facts.argument(name, args, kwargs)):
             if target.is_late:
                 raise Uncapturable("exception", _LEAF_WRITTEN)
+            if target.unasked and not write_test()(builder.inputs[target.input].value):  # type: ignore[index]
+                raise Uncapturable("input_mutation", "a write to a view that is not to be asked for its history")
 
 
 def resizes(builder: GraphBuilder, target: TracedTensor, value: Node) -> bool:

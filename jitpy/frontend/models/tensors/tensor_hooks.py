@@ -139,6 +139,8 @@ def _retain(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) ->
     if len(args) > 1 or kwargs or value.tensor is None or not value.traced.spec.requires_grad:
         raise GraphBreak("autograd", "Tensor.retain_grad")
     with interp.recording("Tensor.retain_grad"):
+        if value.traced.unasked:  # torch does not bring its history up to date, as a question would
+            raise Uncapturable("autograd", "an argument that is a view")
         if interp.builder.attribute(value.traced, "is_leaf"):
             return const(None)
         if interp.sync_depth or value.source is not None:
