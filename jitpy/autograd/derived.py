@@ -23,12 +23,10 @@ from ..ir.ops.fake_tensors import (
     FakeTensor,
     Tape,
     Template,
-    environment,
     make_fake,
-    spec_of,
     tensors_of,
 )
-from ..ir.ops.oracle import META, Ref, ask, mentions_symbols, references
+from ..ir.ops.oracle import META, Ref, ask, mentions_symbols, references, spec_of
 from ..ir.ops.quiet import without_compiler_import
 from ..ir.ops.registered import has_python_gradient
 from ..ir.sizes import SizeEnv
@@ -138,7 +136,7 @@ def _record_backward(defined: tuple[bool, ...], wanted: tuple[bool, ...], create
             outputs.append(value)
             with torch._C._DisableTorchDispatch():
                 spec = spec_of(value).with_(requires_grad=create_graph)
-                grads.append(make_fake(spec, True, environment(value)))
+                grads.append(make_fake(spec, True, symbolic.environment(value)))
             tape.number(grads[-1])
     tape.inputs = len(tape.values)
     targets = [t for t, needed in zip(inputs, wanted, strict=True) if needed]

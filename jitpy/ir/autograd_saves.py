@@ -19,7 +19,7 @@ from .graph import Node, map_nodes
 from .interrupts import CaptureMode
 from .op import NotCovered
 from .ops.nn import attention_kernel
-from .ops.oracle import CPU, META, SAMPLES, ask, fake_tensor, filled
+from .ops.oracle import CPU, META, SAMPLES, ask, at_hints, fake_tensor, filled, spec_of
 from .ops.quiet import without_compiler_import
 from .ops.table import get, normalize
 from .sizes import SizeEnv
@@ -133,7 +133,7 @@ _ENV = SizeEnv()
 
 def _specs_of(value: Any) -> Any:
     """Arguments with a spec for each tensor."""
-    return tree_map(lambda leaf: TensorSpec(leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device)
+    return tree_map(lambda leaf: spec_of(leaf).with_(requires_grad=False)
                     if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
@@ -181,9 +181,7 @@ def _at_hints(sizes: SizeEnv, value: Any) -> Any:
 
     def known(leaf: Any) -> Any:
         if isinstance(leaf, TensorSpec):
-            if leaf.is_static and type(leaf.offset) is int and leaf.offset == 0:
-                return leaf
-            return leaf.with_(shape=sizes.hints(leaf.shape), stride=sizes.hints(leaf.stride), offset=0)
+            return at_hints(sizes, leaf)
         if isinstance(leaf, sympy.Basic):
             return sizes.hint(leaf)
         return leaf.kind if isinstance(leaf, ScalarSpec) else leaf

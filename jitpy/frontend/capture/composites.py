@@ -15,7 +15,7 @@ from jitpy.ir import Node, TensorSpec, contiguous_stride
 from jitpy.ir import ops as table
 
 from . import derived_calls
-from .number_checks import check_dtypes
+from .number_checks import check_call
 from .traced import DECLINED, GraphBuilder, TracedTensor
 
 _aten = torch.ops.aten
@@ -118,7 +118,7 @@ def _pooled(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs:
     if self.spec.device.type != "cpu" or self.spec.requires_grad and builder.state.grad_enabled:
         return DECLINED
     if not self.spec.dtype.is_floating_point:
-        check_dtypes(overload, builder.to_node(args), builder.to_node(kwargs), builder.sizes)
+        check_call(overload, builder.to_node(args), builder.to_node(kwargs), builder.sizes)
     rows = _converted(builder, _aten.contiguous.default, (self,), {})
     padding = args[3] if len(args) > 3 else kwargs.get("padding", 0)
     if self.spec.is_static and padding not in (0, [0], (0,)):  # eager's kernel, which kernels here are slower than

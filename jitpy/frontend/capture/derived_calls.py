@@ -20,7 +20,7 @@ from jitpy.ir.ops.fake_tensors import (
     plain,
     tensors_of,
 )
-from jitpy.ir.ops.oracle import ANSWERS, META, Ref, fake_tensor, filled, keep
+from jitpy.ir.ops.oracle import ANSWERS, META, Ref, at_hints, fake_tensor, filled, keep
 from jitpy.ir.ops.quiet import without_compiler_import
 from jitpy.ir.ops.registered import fake_of
 from jitpy.ir.ops.schemas import is_user_op
@@ -261,8 +261,7 @@ def _raises_on_zeros(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> 
     """Whether eager raises for tensors of these sizes that are full of zeros."""
     sizes, made = builder.sizes, {}
     for tensor in tensors_in((args, kwargs)):
-        spec = tensor.spec.with_(shape=sizes.hints(tensor.shape), stride=sizes.hints(tensor.spec.stride), offset=0,
-                                 requires_grad=False)
+        spec = at_hints(sizes, tensor.spec).with_(requires_grad=False)
         if spec.device.type != "cpu" or fake_tensor(spec, META).untyped_storage().nbytes() > _ZEROS_LIMIT:
             return False
         made[id(tensor)] = filled(spec, 0).requires_grad_(tensor.spec.requires_grad)
@@ -279,6 +278,10 @@ def _raises_on_zeros(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> 
     finally:
         torch.set_rng_state(state)
     return False
+
+
+_PLAIN = frozenset((type(None), type(NotImplemented), bool, int, float, complex, str, torch.dtype, torch.device,
+                    torch.layout))
 
 
 def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:
@@ -299,7 +302,7 @@ def _refer_result(tape: Tape, value: Any, grad_enabled: bool) -> Any:
         return plain(value)
     if isinstance(value, tuple):
         return StructPayload(kind, tuple(_refer_result(tape, v, grad_enabled) for v in value))
-    if value is None or kind in (bool, int, float, complex, str, torch.dtype, torch.device, torch.layout):
+    if kind in _PLAIN:
         return value
     raise Uncapturable("unsupported_op", f"a result of type {kind.__name__}")
 

@@ -13,30 +13,19 @@ import torch
 
 from jitpy.ir import ScalarSpec, TensorSpec
 from jitpy.ir import ops as table
+from jitpy.ir.ops.oracle import ANSWERS, keep
 from jitpy.ir.ops.schemas import SchemaFacts
 
 from .composites import LOWERINGS
-from .overloads import Plan, make_plan, signature
+from .overloads import Plan, Reads, make_plan, signature
 from .traced import DECLINED, GraphBuilder, StructPayload, TracedTensor
 
 _aten = torch.ops.aten
 
-_PLANS: dict[Any, Plan | None] = {}
-_LIMIT = 16384
-
-
 def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The payload of the call, or DECLINED; what it raises may decline, too (`tensor_calls._shortcut`)."""
-    try:
-        key = signature(fn, args, kwargs)
-        plan = _PLANS[key]
-    except KeyError:
-        if len(_PLANS) >= _LIMIT:
-            _PLANS.clear()
-        plan = _PLANS[key] = _usable(make_plan(fn, args, kwargs))
-    except TypeError:
-        return DECLINED
-    if plan is None:
+    plan = plan_of(fn, args, kwargs)
+    if type(plan) is not Plan:
         return DECLINED
     bound, keywords = plan.arguments(args, kwargs)
     facts = plan.facts
@@ -56,12 +45,24 @@ def run(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str,
     return result
 
 
-def _usable(plan: Plan | None) -> Plan | None:
-    if plan is not None and plan.facts.on_host:
+def plan_of(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | Reads | None:
+    """How a call like this one is recorded, None where there is no shortcut."""
+    try:
+        key = signature(fn, args, kwargs)
+        return ANSWERS[key]
+    except KeyError:
+        plan = make_plan(fn, args, kwargs)
+        keep(ANSWERS, key, _usable(plan) if type(plan) is Plan else plan)
+        return ANSWERS[key]
+    except TypeError:
+        return None
+
+
+def _usable(plan: Plan) -> Plan | None:
+    if plan.facts.on_host:
         return plan
     if (
-        plan is None
-        or plan.facts.dynamic
+        plan.facts.dynamic
         and not table.get(plan.facts.overload).sizes_by_data
         or table.get(plan.facts.overload).hides_writes
     ):
@@ -79,17 +80,12 @@ def _usable(plan: Plan | None) -> Plan | None:
 
 def _host_value(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A question whose answer depends on data (equal, allclose): a number that the graph computes."""
-    kind = _HOST_KINDS.get(str(facts.overload._schema.returns[0].type))
-    if kind is None or len(facts.returns) != 1 or not (
-            facts.overload is _aten.equal.default or facts.overload is _aten.allclose.default):
+    if facts.overload is not _aten.equal.default and facts.overload is not _aten.allclose.default:
         return DECLINED  # its arguments may be wrong in a way that only a run would tell
     if facts.overload is _aten.allclose.default:  # raises for arguments as isclose does
         isclose = table.get(_aten.isclose.default)
         table.infer(isclose, builder.sizes, builder.to_node(args), builder.to_node(kwargs))
-    return builder.record(facts.overload, args, kwargs, ScalarSpec(kind))
-
-
-_HOST_KINDS = {"bool": bool, "int": int, "float": float}
+    return builder.record(facts.overload, args, kwargs, ScalarSpec(bool))
 
 
 def _write(builder: GraphBuilder, facts: SchemaFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -48,9 +48,8 @@ from .inputs import (
     make_tensor_input,
 )
 from .number_checks import (
+    check_call,
     check_devices,
-    check_dtypes,
-    check_numbers,
     check_traced_numbers,
     with_fixed_numbers,
 )
@@ -237,8 +236,7 @@ class TracedGraphBuilder:
             if self.state.attention != self.state.initial["attention"]:
                 raise Uncapturable("unsupported_op", "attention where the program chooses its kernel")
         args, kwargs = with_fixed_numbers(overload, args, kwargs or {}, self.sizes)
-        check_numbers(overload, args, kwargs, self.sizes)
-        check_dtypes(overload, args, kwargs, self.sizes)
+        check_call(overload, args, kwargs, self.sizes)
         if spec is None:
             try:
                 spec = table.infer(op, self.sizes, args, kwargs or {}, grad)

@@ -17,7 +17,8 @@ from jitpy.ir import Node, SizeEnv, TensorSpec
 from jitpy.ir.failures import is_programs_own
 from jitpy.ir.op import Op
 from jitpy.ir.ops import table
-from jitpy.ir.ops.oracle import error_of
+from jitpy.ir.ops.oracle import error_of, in_small
+from jitpy.ir.trees import tree_map
 
 from ...ir.algebra import sympy
 from . import known_numbers
@@ -25,11 +26,13 @@ from .traced import GraphBuilder, TracedScalar, TracedTensor, Uncapturable
 
 #: floats that hold whatever number a program is likely to give them
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.complex128})
-_REFUSAL = re.compile("overflow|too big|too large|negative int|out of range|out of bounds|ZeroDivision|not supported")
-_REFUSED_WRITE = re.compile("not implemented for|not support|not intended to support|not yet implemented|same dtype")
-_REFUSED_DRAW = re.compile("expects|out of bounds|not implemented for|handles only|must be in")
+#: errors about dtypes; about operands that are numbers; about numbers that say how something is computed
+_REFUSED = re.compile("not support|not implemented for|not intended to support|not yet implemented|same dtype|"
+                      "scalar type|dtype to be|mixed dtype|can't be cast|inputs to be")
+_REFUSED_NUMBER = re.compile(f"{_REFUSED.pattern}|overflow|too big|too large|negative|out of range|out of bounds|"
+                             "ZeroDivision")
+_REFUSED_PARAMETER = re.compile(f"{_REFUSED_NUMBER.pattern}|must be|in range|between|[Ee]xpect|handles only")
 _ANY_ERROR = re.compile("")
-_REFUSED_PARAMETER = re.compile("must be|negative|in range|between|[Ee]xpect")
 #: arguments that are one more operand, rather than what says how something is computed
 _OPERANDS = frozenset({
     "self", "other", "alpha", "exponent", "value", "fill_value", "min", "max", "start", "end", "step", "weight",
@@ -63,40 +66,52 @@ def with_fixed_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, A
             {name: fixed(name, value) for name, value in kwargs.items()})
 
 
-def check_numbers(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
-    """Uncapturable where torch refuses a number among the arguments of an op for its value."""
-    if any(isinstance(v, sympy.Basic) for v in (*args, *kwargs.values())):
-        _check_symbolic(overload, args, kwargs, env)
-    unusual = [v for v in _numbers(args) if type(v) is complex or not 0 <= v <= 127]
-    unusual += [v for v in _numbers(kwargs.values()) if type(v) is complex or not 0 <= v <= 127]
+def check_call(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
+    """Uncapturable where torch refuses a number among the arguments of an op for its value, or their dtypes."""
     if not isinstance(overload, torch._ops.OpOverload):
         return
-    if any(type(v) is float and not 0 <= v <= 1 for v in (*args, *kwargs.values())):
-        _check_parameters(overload, args, kwargs)
-    if not unusual:
-        return
+    values = (*args, *kwargs.values())
+    if any(isinstance(v, sympy.Basic) for v in values):
+        _check_symbolic(overload, args, kwargs, env)
     dtypes = _dtypes(args, kwargs)
-    if all(map(_fits, unusual)) and dtypes <= _WIDE:
-        return
-    if dtypes <= _ROOMY and all(type(v) is int and abs(v) < 1 << 31 for v in unusual):
-        return
-    _check(overload, args, kwargs, _REFUSAL)
-
-
-def _check_parameters(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The same for floats that say how something is computed: a limit that may not be negative, a share."""
-    if torch.Tag.nondeterministic_seeded in overload.tags:
-        return  # a trial would draw numbers
-    arguments = overload._schema.arguments
-    given = {**{arguments[i].name: value for i, value in enumerate(args)}, **kwargs}
-    if any(type(v) is float and not 0 <= v <= 1 and name not in _OPERANDS for name, v in given.items()):
+    if any(type(v) is float and not 0 <= v <= 1 for v in values) and _has_unusual_parameter(overload, args, kwargs):
         _check(overload, args, kwargs, _REFUSED_PARAMETER)
+    unusual = [v for v in _numbers(values) if type(v) is complex or not 0 <= v <= 127]
+    if unusual and not (dtypes <= _WIDE and all(map(_fits, unusual))) and not (
+            dtypes <= _ROOMY and all(type(v) is int and abs(v) < 1 << 31 for v in unusual)):
+        _check(overload, args, kwargs, _REFUSED_NUMBER)
+    if _has_unusual_dtypes(overload, args, kwargs, dtypes):
+        error = _check(overload, args, kwargs, _REFUSED)
+        if error is not None and table.get(overload).failure != "values" and not (
+                len(dtypes) == 1 and dtypes <= _FLOATS):
+            # Two elements an axis were too few, or too many.
+            if sum(env.hint(spec.numel) for spec in _specs(values)) <= _FEW:
+                _check(overload, args, kwargs, _ANY_ERROR, env)
+
+
+def _has_unusual_parameter(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a float says how something is computed that may be refused: a limit that may not be negative, a share."""
+    if torch.Tag.nondeterministic_seeded in overload.tags:
+        return False  # a trial would draw numbers
+    given = {**dict(zip((argument.name for argument in overload._schema.arguments), args, strict=False)), **kwargs}
+    return any(type(v) is float and not 0 <= v <= 1 and name not in _OPERANDS for name, v in given.items())
+
+
+def _has_unusual_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtypes: set[torch.dtype]) -> bool:
+    """Whether a kernel of the CPU may refuse the dtypes of a functional op, which shape rules do not ask."""
+    specs = _specs((*args, *kwargs.values()))
+    device = specs[0].device if specs else kwargs.get("device")
+    op = table.get(overload)
+    if len(dtypes) <= 1 and dtypes <= _USUAL and not op.only_integers or overload.namespace != "aten" or \
+            overload.is_view or device is not None and torch.device(device).type != "cpu":
+        return False
+    is_usual = dtypes <= _ORDINARY and torch.bool not in _asked(args, kwargs)
+    return not (is_usual and op.takes_integers) and not (
+        dtypes <= _FLOATS and torch.Tag.nondeterministic_seeded in overload.tags)
 
 
 def _check_symbolic(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
     """The same for numbers that change from call to call: they are to fit all dtypes that they meet."""
-    if not isinstance(overload, torch._ops.OpOverload):
-        return
     arguments = overload._schema.arguments
     types = {a.name: str(a.type) for a in arguments}
     given = [(a, str(arguments[i].type)) for i, a in enumerate(args)] + [(a, types[n]) for n, a in kwargs.items()]
@@ -140,18 +155,8 @@ def check_traced_numbers(builder: GraphBuilder, overload: Any, args: tuple[Any, 
 
 def _refuses(overload: Any, args: Any, kwargs: Any, number: TracedScalar, instead: float) -> bool:
     """Whether torch refuses a call with another number in place of this one."""
-    def fake(value: Any) -> Any:
-        if type(value) is TracedTensor:
-            return value.dtype, (2,) * value.ndim
-        if type(value) is TracedScalar:
-            return instead if value is number else value.kind(1)
-        return tuple(map(fake, value)) if isinstance(value, (tuple, list)) else value
-
-    try:
-        error = _error(overload, fake(args), tuple((name, fake(value)) for name, value in kwargs.items()))
-    except TypeError:  # something that has no hash
-        return True
-    return error is not None
+    args, kwargs = tree_map(lambda value: instead if value is number else value, (args, kwargs))
+    return _error(overload, in_small(args), {name: in_small(value) for name, value in kwargs.items()}) is not None
 
 
 def _limits_of(number: TracedScalar) -> tuple[int, int] | None:
@@ -165,8 +170,11 @@ def _limits_of(number: TracedScalar) -> tuple[int, int] | None:
 
 
 def _dtypes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.dtype]:
-    found = {a.spec.dtype for a in (*args, *kwargs.values()) if type(a) is Node and type(a.spec) is TensorSpec}
-    return found | _asked(args, kwargs)
+    return {spec.dtype for spec in _specs((*args, *kwargs.values()))} | _asked(args, kwargs)
+
+
+def _specs(values: Iterable[Any]) -> list[TensorSpec]:
+    return [v.spec for v in values if type(v) is Node and type(v.spec) is TensorSpec]
 
 
 def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.dtype]:
@@ -186,7 +194,7 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Uncapturable where torch refuses dtypes of the operands of an in-place op, complex values for real ones, or the
     bounds of random numbers."""
     values = (*args, *kwargs.values())
-    specs = [v.spec for v in values if type(v) is Node and type(v.spec) is TensorSpec]
+    specs = _specs(values)
     if not specs:
         return
     if not specs[0].dtype.is_complex and overload is not _COPY and any(spec.dtype.is_complex for spec in specs):
@@ -195,12 +203,12 @@ def check_written(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         unusual = not {spec.dtype for spec in specs} <= _ORDINARY
         is_named = "generator" in (a.name for a in overload._schema.arguments)
         if is_named and (unusual or any(True for _ in _numbers(values))):
-            _check(overload, args, {**kwargs, "generator": _generator()}, _REFUSED_DRAW)
+            _check(overload, args, {**kwargs, "generator": _generator()}, _REFUSED_PARAMETER)
         return
     usual = len({spec.dtype for spec in specs}) == 1 and specs[0].dtype in _USUAL
     if usual and not table.get(overload).only_integers or specs[0].device.type != "cpu":
         return
-    _check(overload, args, kwargs, _REFUSED_WRITE)
+    _check(overload, args, kwargs, _REFUSED)
 
 
 def check_converted(overload: Any, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -212,37 +220,6 @@ def check_converted(overload: Any, op: Op, args: tuple[Any, ...], kwargs: dict[s
     _check(overload, args, kwargs, _ANY_ERROR)
 
 
-def check_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
-    """Uncapturable where a kernel of the CPU refuses the dtypes of a functional op, which shape rules do not ask."""
-    specs = [v.spec for v in (*args, *kwargs.values()) if type(v) is Node and type(v.spec) is TensorSpec]
-    device = specs[0].device if specs else kwargs.get("device")
-    if device is not None and device.type != "cpu" or not isinstance(overload, torch._ops.OpOverload):
-        return
-    dtypes = _dtypes(args, kwargs)
-    if len(dtypes) <= 1 and dtypes <= _USUAL and not table.get(overload).only_integers:
-        return
-    is_usual = dtypes <= _ORDINARY and torch.bool not in _asked(args, kwargs)
-    if is_usual and table.get(overload).takes_integers:
-        return
-    if overload.namespace != "aten" or overload.is_view:
-        return
-    if dtypes <= _FLOATS and torch.Tag.nondeterministic_seeded in overload.tags:
-        return
-    if not specs:  # a factory: only its dtype counts
-        if overload.overloadpacket is torch.ops.aten.arange:
-            overload, args = torch.ops.aten.arange.default, (2,)
-        kwargs = {name: value for name, value in kwargs.items() if name == "dtype"}
-    error = _check(overload, args, kwargs, _NO_KERNEL)
-    if error is not None and table.get(overload).failure != "values" and not (len(dtypes) == 1 and dtypes <= _FLOATS):
-        # Two elements an axis were too few, or too many.
-        elements = sum(env.hint(spec.numel) for spec in specs)
-        if elements <= _FEW:
-            _check(overload, args, kwargs, _ANYTHING, env)
-
-
-_NO_KERNEL = re.compile("not implemented for|not supported for|not support|not intended to support|not yet implemented|"
-                        "scalar type|dtype to be|the same dtype|mixed dtype|can't be cast|inputs to be")
-_ANYTHING = re.compile("")
 #: elements that a call may have which is tried in its own sizes
 _FEW = 1 << 20
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
@@ -262,14 +239,18 @@ def _check(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused
            env: SizeEnv | None = None) -> str | None:
     """Uncapturable where torch raises an error of this kind for tensors like the program's, small ones unless `env`
     tells their sizes; another error is returned."""
-    sizes = {a.name: a.name in _LENGTHS or str(a.type) in _LISTS and not _NAMING.fullmatch(a.name)
-             for a in overload._schema.arguments}
-    given = tuple(_fake(a, is_size, env) for a, is_size in zip(args, sizes.values(), strict=False))
-    named = tuple((name, _fake(a, sizes.get(name, False), env)) for name, a in kwargs.items())
-    try:
-        error = _error(overload, given, named)
-    except TypeError:  # something that has no hash
-        return None
+    arguments = overload._schema.arguments
+    hint = None if env is None else env.hint
+    lengths = {a.name for a in arguments
+               if a.name in _LENGTHS or str(a.type) in _LISTS and not _NAMING.fullmatch(a.name)} if env is None else ()
+
+    def small(name: str, value: Any) -> Any:
+        if name in lengths:
+            value = [2] * len(value) if isinstance(value, (tuple, list)) else 2 if type(value) is int else value
+        return in_small(value, hint)
+
+    given = tuple([small(a.name, value) for a, value in zip(arguments, args, strict=False)])
+    error = _error(overload, given, {name: small(name, value) for name, value in kwargs.items()})
     if error is not None and refused.search(error):
         raise Uncapturable("unsupported_op", f"{overload} raises: {error}")
     return error
@@ -295,27 +276,12 @@ def _numbers(values: Iterable[Any]) -> Iterator[Any]:
     return (v for v in values if type(v) is int or type(v) is float or type(v) is complex)
 
 
-def _fake(value: Any, is_size: bool, env: SizeEnv | None) -> Any:
-    """An argument by dtype and shape; without its sizes where no `env` tells them."""
-    if type(value) is Node:
-        if type(value.spec) is not TensorSpec:
-            return 1
-        return value.spec.dtype, (2,) * value.spec.ndim if env is None else tuple(env.hints(value.spec.shape))
-    if isinstance(value, (tuple, list)):
-        return (2,) * len(value) if is_size and env is None else tuple(_fake(v, False, env) for v in value)
-    if is_size and env is None and type(value) is int:
-        return 2
-    if isinstance(value, sympy.Basic):
-        return 2 if env is None else env.hint(value)
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    return value
-
-
-def _error(overload: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
-    """Torch's error for these arguments, with small tensors in place of the program's."""
+def _error(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """The first line of torch's error for these arguments."""
     if overload._schema.name == "aten::arange" and not _is_short(args):
-        return None if all(_fits(v) for v in _numbers(args)) else "overflow"
+        if not all(map(_fits, _numbers(args))):
+            return "overflow"
+        overload, args = torch.ops.aten.arange.default, (2,)
     error = error_of(overload, args, kwargs)
     return error and error.partition("\n")[0]
 

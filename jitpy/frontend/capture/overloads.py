@@ -34,6 +34,13 @@ _DUNDERS = {
         "add", "sub", "mul", "div", "matmul", "neg", "abs", "eq", "ne", "lt", "le", "gt", "ge")},
 }
 
+#: torch's operator methods in Python that call one function
+PYTHON_OPERATORS = {
+    torch.Tensor.__rsub__: "rsub", torch.Tensor.__pow__: "pow", torch.Tensor.__rpow__: "pow",
+    torch.Tensor.__floordiv__: "floor_divide", torch.Tensor.__rfloordiv__: "floor_divide",
+    torch.Tensor.__rmod__: "remainder", torch.Tensor.__rmatmul__: "matmul",
+}
+
 #: ATen's names for functions of `operator`
 _OPERATORS = {
     operator.truediv: "div", operator.floordiv: "floor_divide", operator.mod: "remainder",
@@ -102,7 +109,9 @@ def signature(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _kind(value: Any) -> Any:
     kind = type(value)
-    if kind is TracedTensor or kind is int or kind is float:
+    if kind is TracedTensor:
+        return kind if value.ndim else (value.dtype, value.spec.requires_grad)
+    if kind is int or kind is float:
         return kind
     if kind is tuple or kind is list:
         return kind, *[_kind(v) for v in value]
@@ -118,9 +127,16 @@ def name_of(fn: Any) -> str | None:
     if isinstance(fn, (OpOverload, torch._ops.OpOverloadPacket)):
         namespace, _, rest = str(fn).partition(".")
         return rest.partition(".")[0] if namespace == "aten" else None
-    if not isinstance(fn, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
-        return None
-    return _OPERATORS.get(fn) or _DUNDERS.get(fn.__name__, fn.__name__)
+    if isinstance(fn, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
+        return _OPERATORS.get(fn) or _DUNDERS.get(fn.__name__, fn.__name__)
+    return PYTHON_OPERATORS.get(fn)
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Torch reads the numbers in tensors of one element: the places of these."""
+
+    places: tuple[Any, ...]
 
 
 class _Unmarkable(Exception):
@@ -134,6 +150,8 @@ class _Marks:
         self.places: dict[Any, Any] = {}
         self.leaves: list[Any] = []
         self.fixed: list[Any] = []
+        self.readable: dict[Any, Any] = {}
+        self.read: dict[Any, None] = {}
         self.args = [self._marked(value, (place,)) for place, value in enumerate(args)]
         self.kwargs = {name: self._marked(value, (name,)) for name, value in kwargs.items()}
 
@@ -147,6 +165,8 @@ class _Marks:
         else:
             mark = self._mark(value)
             self.leaves.append(_key(mark))
+            if kind is TracedTensor and not value.ndim:
+                self.readable[_key(mark)] = path
         self.places[_key(mark)] = path if len(path) > 1 else path[0]
         return mark
 
@@ -154,7 +174,7 @@ class _Marks:
         kind: Any = value.kind if type(value) is TracedScalar else type(value)
         if kind is TracedTensor:
             meta = torch.empty((2,) * value.ndim, dtype=value.dtype, device="meta")
-            return FakeTensor(meta, value.spec.device)
+            return FakeTensor(meta, value.spec.device, not value.ndim and value.spec.requires_grad)
         if kind is bool:
             return True  # the only one: see `are_all_in`
         number = 1009 + len(self.leaves)  # no default, and no number of anything
@@ -203,21 +223,28 @@ class _FirstCall(Exception):
 
 
 class _Probe(CaptureMode):
+    def __init__(self, marks: _Marks) -> None:
+        super().__init__()
+        self.marks = marks
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return args[0].device
+        if [str(result.type) for result in func._schema.returns] == ["number"] and _key(args[0]) in self.marks.readable:
+            self.marks.read[self.marks.readable[_key(args[0])]] = None
+            return torch.ones((), dtype=args[0].dtype).item()
         raise _FirstCall(func, args, kwargs or {})
 
 
-def make_plan(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
+def make_plan(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | Reads | None:
     """The plan for calls like this one, None where torch calls no overload of that name with these arguments."""
     name = name_of(fn)
-    if name is None:
-        return None
     try:
         marks = _Marks(args, kwargs)
+        if name is None and not marks.readable:
+            return None
         # In inference mode composite ops arrive whole.
-        with torch.inference_mode(), _Probe():
+        with torch.inference_mode(), _Probe(marks):
             fn(*marks.args, **marks.kwargs)
     except _FirstCall as first:
         overload, real_args, real_kwargs = first.call
@@ -225,6 +252,8 @@ def make_plan(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | 
         return None  # the derived path finds out what the error is
     else:
         return None
+    if marks.read:
+        return Reads(tuple(marks.read))
     facts = schema_facts(overload)
     if facts.base_name != name or not marks.are_all_in(overload, list(tree_leaves((real_args, real_kwargs)))):
         return None

@@ -22,7 +22,7 @@ from ..sizes import SizeEnv
 from ..spec import Dim, ScalarSpec, Spec, TensorSpec, contiguous_stride
 from ..trees import tree_leaves, tree_map
 from .layout import channels_last_stride, is_channels_last_strides, is_contiguous
-from .oracle import CPU, META, SAMPLES, ask, fake_tensor, filled, mentions_symbols, undispatched
+from .oracle import CPU, META, SAMPLES, ask, fake_tensor, filled, mentions_symbols, spec_of, undispatched
 
 #: The largest input, in bytes, that is materialised to run a real kernel on zeros.
 _REAL_LIMIT = 1 << 24
@@ -126,7 +126,6 @@ def derive(
     Raises what eager raises for these arguments; NotCovered where sizes depend on data, or nothing can tell.
     `suspicious` arguments look wrong: as meta kernels accept some that eager rejects, the CPU kernel is asked first.
     """
-    args, kwargs = _with_devices(op, args, kwargs)
     symbolic = mentions_symbols(args) or mentions_symbols(tuple(kwargs.values()))
 
     def answer() -> Derived:
@@ -154,18 +153,6 @@ def makes_new_memory(target: Any) -> bool:
         and target is not torch.ops.aten.lift.default
         and "unsafe_" not in target.overloadpacket.__name__
     )
-
-
-def _with_devices(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with devices in place of their names: a name would send a fake tensor to the real device."""
-    if type(kwargs.get("device")) is str:
-        kwargs = {**kwargs, "device": torch.device(kwargs["device"])}
-    if any(type(a) is str for a in args) and isinstance(op.target, torch._ops.OpOverload):
-        names = [argument.name for argument in op.target._schema.arguments]
-        args = tuple(
-            torch.device(a) if n == "device" and type(a) is str else a for n, a in zip(names, args, strict=False)
-        )
-    return args, kwargs
 
 
 def _derive_static(
@@ -227,8 +214,7 @@ def is_misreported(op: Op, device: torch.device, args: tuple[Any, ...]) -> bool:
     """Whether the meta kernel may say another layout than the kernel of the device has."""
     if op.name in MISREPORTED:
         return True
-    tensors: list[TensorSpec] = []
-    _collect(args, tensors)
+    tensors = _specs_in(args)
     return (
         op.name in _MISREPORTED_ON_CPU
         and device.type == "cpu"
@@ -241,8 +227,7 @@ def is_doubtful(op: Op, device: torch.device, args: tuple[Any, ...]) -> bool:
     where floating-point operands have several dtypes, and in elementwise ops on what is not laid out in one way."""
     if device.type != "cpu" or getattr(op.target, "namespace", "") not in _NAMESPACES:
         return False
-    tensors: list[TensorSpec] = []
-    _collect(args, tensors)
+    tensors = _specs_in(args)
     if len({x.dtype for x in tensors if x.shape and (x.dtype.is_floating_point or x.dtype.is_complex)}) > 1:
         return True
     return torch.Tag.pointwise in op.target.tags and not (  # type: ignore[attr-defined]
@@ -259,9 +244,7 @@ def refuse_data_dependent(op: Op) -> None:
 
 def common_device(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     """The device of the result: an explicit one, else that of the tensors (0-dim CPU tensors follow the others)."""
-    specs: list[TensorSpec] = []
-    _collect(args, specs)
-    _collect(tuple(kwargs.values()), specs)
+    specs = _specs_in((args, kwargs))
     found: torch.device | None = None
     for spec in specs:
         if (
@@ -281,8 +264,8 @@ def common_device(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torc
     return found if found is not None else torch.device("cpu")
 
 
-def _collect(values: Any, into: list[TensorSpec]) -> None:
-    into.extend(leaf for leaf in tree_leaves(values) if type(leaf) is TensorSpec)
+def _specs_in(values: Any) -> list[TensorSpec]:
+    return [leaf for leaf in tree_leaves(values) if type(leaf) is TensorSpec]
 
 
 def call(
@@ -332,9 +315,7 @@ def _run_for_real(
     It is run on zeros and on ones, and refuses to look at a value on the way. The ops in `READ_THEIR_DATA` may look,
     and may refuse one of the two. Kernels that are not torch's look unseen: these are not asked.
     """
-    specs: list[TensorSpec] = []
-    _collect(args, specs)
-    _collect(tuple(kwargs.values()), specs)
+    specs = _specs_in((args, kwargs))
     if (
         not specs
         or not op.is_pure
@@ -382,7 +363,7 @@ def describe(result: Any, inputs: list[torch.Tensor], device: torch.device) -> D
     storages = {t.untyped_storage()._cdata for t in inputs}
     kinds: list[str] = []
 
-    def spec_of(value: Any) -> Spec:
+    def described(value: Any) -> Spec:
         if isinstance(value, torch.Tensor):
             if (
                 value.layout is not torch.strided
@@ -396,23 +377,16 @@ def describe(result: Any, inputs: list[torch.Tensor], device: torch.device) -> D
                 kinds.append("view")
             else:
                 kinds.append("copy")
-            return TensorSpec(
-                value.dtype,
-                tuple(value.shape),
-                tuple(value.stride()),
-                device,
-                value.requires_grad,
-                value.storage_offset(),
-            )
+            return spec_of(value, device)
         if value is None:
             return None
         if isinstance(value, (tuple, list)):
-            return tuple(spec_of(v) for v in value)
+            return tuple(map(described, value))
         if type(value) in (bool, int, float, complex):
             return ScalarSpec(type(value))
         if isinstance(value, torch.SymInt):
             return ScalarSpec(int)
         raise NotCovered(f"a result of type {type(value).__name__}")
 
-    spec = spec_of(result)
+    spec = described(result)
     return Derived(spec, kinds[0] if len(set(kinds)) == 1 else "view" if set(kinds) - {"copy"} else "copy")

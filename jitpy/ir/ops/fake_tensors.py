@@ -23,7 +23,7 @@ from ..sizes import SizeEnv
 from ..spec import ScalarSpec, TensorSpec
 from ..trees import tree_leaves, tree_map
 from . import infer, symbolic
-from .oracle import META, Ref, fake_tensor, needed, references
+from .oracle import META, Ref, dim_of, fake_tensor, needed, references, spec_of
 from .registered import fake_of
 from .schemas import SchemaFacts, has_size_rule, names_sizes, schema_facts
 from .table import get
@@ -225,7 +225,7 @@ class Tape(CaptureMode):
         args, kwargs = tree_map(_lift, (args, kwargs))
         record = Record(facts, self.refer(args), self.refer(kwargs), (), None, unsafe)
         if facts.mutated:
-            record.spec = spec_of(_functional_spec(facts, args, kwargs))
+            record.spec = specs_of(_functional_spec(facts, args, kwargs))
         if facts.inplace_view:
             with torch._C._DisableTorchDispatch():
                 func(*args, **kwargs)
@@ -235,7 +235,7 @@ class Tape(CaptureMode):
             if torch.is_grad_enabled() and (args[0].requires_grad or self.numbers.get(id(args[0])) in self.resolved):
                 self.resolved.update(record.results)
         if not facts.mutated:
-            record.spec = spec_of(result)
+            record.spec = specs_of(result)
         self.template.records.append(record)
         return result
 
@@ -334,7 +334,7 @@ def _has_effect(record: Record) -> bool:
 def plain(value: Any) -> Any:
     """A constant or a size as the graph may hold it."""
     if type(value) is torch.SymInt:
-        return symbolic.dim_of(value)
+        return dim_of(value)
     if type(value) is torch.SymBool:
         return bool(value)
     if type(value) is torch.SymFloat:
@@ -388,7 +388,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], capture: Size
     if None not in facts.returns and func.namespace not in ("aten", "prims"):  # no shape to be found out
         given = tuple(facts.argument(name, args, kwargs) for name in facts.returns if name is not None)
         return given[0] if len(given) == 1 else given or None
-    env = capture if names_sizes(func, args) else environment((args, tuple(kwargs.values())))
+    env = capture if names_sizes(func, args) else symbolic.environment((args, tuple(kwargs.values())))
     found = _run_by_rule(_STATIC if env is None else env, func, args, kwargs)
     if found is not _NO_RULE:
         return found
@@ -449,22 +449,13 @@ def _has_number(spec: Any) -> bool:
 
 def _argument(value: Any) -> Any:
     """Part of an argument as the op table takes it."""
-    return spec_of(value) if isinstance(value, torch.Tensor) else plain(value)
+    return specs_of(value) if isinstance(value, torch.Tensor) else plain(value)
 
 
 def _fakes_of(spec: Any, env: SizeEnv) -> Any:
     if isinstance(spec, TensorSpec):
         return make_fake(spec.with_(requires_grad=False), False, env)
     return tuple(_fakes_of(s, env) for s in spec) if isinstance(spec, tuple) else None
-
-
-def environment(tree: Any) -> SizeEnv | None:
-    """The size environment of the symbols among an op's arguments, None if all sizes are plain."""
-    for leaf in tree_leaves(tree):
-        for size in (*leaf.shape, *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,):
-            if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-                return size.node.env
-    return None
 
 
 def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
@@ -500,19 +491,12 @@ def _wrap(value: Any, fakes: dict[int, FakeTensor], device: torch.device) -> Any
     return fake
 
 
-def spec_of(value: Any) -> Any:
+def specs_of(value: Any) -> Any:
     """The spec of a fake tensor. Autograd says whether it requires grad only after the op returned."""
     if isinstance(value, torch.Tensor):
-        return TensorSpec(
-            value.dtype,
-            tuple(map(plain, value.shape)),
-            tuple(map(plain, value.stride())),
-            value.device,
-            False,
-            plain(value.storage_offset()),
-        )
+        return spec_of(value).with_(requires_grad=False)
     if isinstance(value, (tuple, list)):
-        return tuple(map(spec_of, value))
+        return tuple(map(specs_of, value))
     return None
 
 

@@ -25,6 +25,7 @@ from .layout import (
     normalize_dim,
     preserved_stride,
 )
+from .oracle import CPU, at_hints, fake_tensor
 from .promotion import compute_dtype, is_float, result_type
 from .reductions import cast, mean_of, variance_of
 from .table import Invalid, declare, define, get
@@ -373,8 +374,7 @@ def _gpu_attention_stride(
     if kernel is None:
         return contiguous_stride(shape)
     name, arguments = kernel
-    usual = [TensorSpec(one.dtype, env.hints(one.shape), env.hints(one.stride), one.device, one.requires_grad)
-             for one in operands]
+    usual = [at_hints(env, one) for one in operands]
     made = derive(get(name), env, (*usual, *arguments), {}, False).spec
     assert isinstance(made, tuple) and isinstance(made[0], TensorSpec)
     stride = made[0].stride
@@ -411,10 +411,9 @@ def gpu_attention(
     if torch.cuda.is_available():
 
         def sample(spec: TensorSpec) -> torch.Tensor:
-            shape = env.hints(spec.shape)
-            shape = (1, *shape[1:]) if len(shape) == 4 else shape
-            made = torch.empty_strided(shape, env.hints(spec.stride), dtype=spec.dtype, device=spec.device)
-            return made.requires_grad_(spec.requires_grad)
+            spec = at_hints(env, spec)
+            shape = (1, *spec.shape[1:]) if spec.ndim == 4 else spec.shape
+            return fake_tensor(spec.with_(shape=shape), spec.device)
 
         given: Any = (*map(sample, operands), mask and sample(mask), dropout_p, is_causal)
         with torch._C.DisableTorchFunction():
@@ -464,21 +463,14 @@ def _is_fused(
     if len(q.shape) != 4:
         return False
 
-    def sample(spec: TensorSpec | None) -> torch.Tensor | None:
-        if spec is None:
-            return None
-        tensor = torch.empty_strided(env.hints(spec.shape), env.hints(spec.stride), dtype=spec.dtype)
-        return tensor.requires_grad_() if spec.requires_grad else tensor
-
     for spec in (q, k, v):
         if not is_static(spec.shape):
             for size in spec.shape:
                 if less(env, size, 1):
                     raise NotCovered("attention without elements")
     with torch._C.DisableTorchFunction():
-        choice = torch._fused_sdp_choice(
-            sample(q), sample(k), sample(v), sample(mask), float(dropout_p), is_causal, enable_gqa=enable_gqa  # type: ignore[arg-type]
-        )
+        given: Any = [spec and fake_tensor(at_hints(env, spec), CPU) for spec in (q, k, v, mask)]
+        choice = torch._fused_sdp_choice(*given, float(dropout_p), is_causal, enable_gqa=enable_gqa)  # type: ignore[call-arg,misc]
     if choice not in (0, 1):
         raise NotCovered("attention kernel")
     return choice == 1

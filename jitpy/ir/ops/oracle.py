@@ -15,8 +15,8 @@ import torch
 
 from ..algebra import sympy
 from ..interrupts import held
-from ..sizes import SizeEnv
-from ..spec import TensorSpec
+from ..sizes import SizeEnv, simplify
+from ..spec import Dim, ScalarSpec, TensorSpec
 from ..trees import tree_leaves
 from .quiet import without_compiler_import
 
@@ -124,6 +124,25 @@ def fake_tensor(spec: TensorSpec, device: torch.device) -> torch.Tensor:
     return tensor.requires_grad_() if spec.requires_grad else tensor
 
 
+def dim_of(value: Any) -> Dim:
+    """The int or expression behind a number of torch's."""
+    return int(value) if isinstance(value, int) else simplify(getattr(value, "node", value).expr)
+
+
+def spec_of(tensor: torch.Tensor, device: torch.device | None = None) -> TensorSpec:
+    """The metadata of a tensor, which stands for one on `device`."""
+    shape, stride = tuple(map(dim_of, tensor.shape)), tuple(map(dim_of, tensor.stride()))
+    return TensorSpec(tensor.dtype, shape, stride, device or tensor.device, tensor.requires_grad,
+                      dim_of(tensor.storage_offset()))
+
+
+def at_hints(env: SizeEnv, spec: TensorSpec) -> TensorSpec:
+    """The spec in memory of its own, with the sizes of the traced call."""
+    if spec.is_static and type(spec.offset) is int and spec.offset == 0:
+        return spec
+    return spec.with_(shape=env.hints(spec.shape), stride=env.hints(spec.stride), offset=0)
+
+
 def filled(spec: TensorSpec, value: int) -> torch.Tensor:
     """The same on the CPU, all of whose memory is a number."""
     tensor = fake_tensor(spec.with_(requires_grad=False), CPU)
@@ -158,14 +177,30 @@ def undispatched() -> Iterator[None]:
         yield
 
 
-def error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
-    """The text of the error that an operator raises for small tensors; None where it raises none, or one about
-    something else.
+def in_small(value: Any, hint: Callable[[Any], Any] | None = None) -> Any:
+    """An argument for `error_of`: of nodes and of what stands for them, dtypes with two elements along each axis, or
+    as many as `hint` says."""
+    spec = getattr(value, "spec", None)
+    if type(spec) is TensorSpec:
+        return spec.dtype, (2,) * spec.ndim if hint is None else tuple(map(hint, spec.shape))
+    if type(spec) is ScalarSpec:
+        return spec.kind(1)
+    if isinstance(value, (tuple, list)):
+        return tuple([in_small(item, hint) for item in value])
+    if isinstance(value, sympy.Basic):
+        return 2 if hint is None else hint(value)
+    return CPU if isinstance(value, torch.device) else value
 
-    (dtype, shape) stands for a CPU tensor; other tuples stand for lists. Raises TypeError where something has no hash.
-    """
-    hash((args, kwargs))
-    return ask(("error", target), (args, kwargs), lambda: _error_of(target, args, kwargs))
+
+def error_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """The text of the error that an operator raises for arguments from `in_small`; None where it raises none, or one
+    about something else, or where something has no hash."""
+    named = tuple(kwargs.items())
+    try:
+        hash((args, named))
+    except TypeError:
+        return None
+    return ask(("error", target), (args, named), lambda: _error_of(target, args, named))
 
 
 def _error_of(target: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> str | None:
@@ -187,7 +222,3 @@ def _made(value: Any) -> Any:
             return torch.ones(value[1], dtype=value[0], device="cpu")
         return list(map(_made, value))
     return value
-
-
-__all__ = ["ANSWERS", "CPU", "META", "SAMPLES", "ask", "error_of", "filled", "forget", "keep", "key_of",
-           "mentions_symbols", "fake_tensor", "needed", "references", "QUANTISED", "Ref", "undispatched", "zeros"]

@@ -23,6 +23,7 @@ from ..sizes import SizeEnv, SizeUnknown, floordiv, mod, simplify
 from ..spec import Dim, TensorSpec
 from ..trees import tree_leaves, tree_map
 from . import derived, layout
+from .oracle import dim_of
 
 
 def _always(answer: Any) -> Callable[..., Any]:
@@ -279,13 +280,6 @@ def _exprs(sizes: Any, strides: Any) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
     return tuple(map(dim_of, sizes)), tuple(map(dim_of, strides))
 
 
-def dim_of(value: Any) -> Dim:
-    """The int or expression behind a number of torch's."""
-    if isinstance(value, int):
-        return int(value)
-    return simplify((value if isinstance(value, SizeNode) else value.node).expr)
-
-
 def number(env: SizeEnv, value: Dim | sympy.Basic) -> Any:
     """A size or another number as torch takes it."""
     if isinstance(value, int):
@@ -353,7 +347,7 @@ def derive_symbolic(
             raise SizeUnknown(f"{op.name}: {type(error).__name__}: {error}") from error
         # Eager's own complaint, or shape code that does not take symbols: the static rule tells which.
         return _at_hints(op, env, args, kwargs, grad_enabled)
-    found = derived.as_laid_out(op, env, args, _described(derived.describe(result, inputs, device)), device)
+    found = derived.as_laid_out(op, env, args, derived.describe(result, inputs, device), device)
     if doubtful and _of_hints(env, found.spec) != _of_hints(env, fixed.spec):
         return _at_hints(op, env, args, kwargs, grad_enabled)
     return found
@@ -398,27 +392,12 @@ def _fixed_result(
     return derived.derive(op, env, args, kwargs, grad_enabled, suspicious=True), used
 
 
-def _described(found: derived.Derived) -> derived.Derived:
-    """The same with torch's symbolic numbers replaced by expressions."""
-
-    def convert(spec: Any) -> Any:
-        if type(spec) is tuple:
-            return tuple(map(convert, spec))
-        if type(spec) is TensorSpec:
-            return spec.with_(
-                shape=tuple(map(dim_of, spec.shape)), stride=tuple(map(dim_of, spec.stride)), offset=dim_of(spec.offset)
-            )
-        return spec
-
-    return derived.Derived(convert(found.spec), found.aliasing)
-
-
 class _SymbolicShapes(CaptureMode):
     """Runs each op by Python shape code, as torch's C++ shape code takes only plain sizes."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not has_symbols((args, kwargs)) or func in _takes_symbols():
+        if environment((args, kwargs)) is None or func in _takes_symbols():
             return func(*args, **kwargs)
         rule = None if func.name() in ("aten::size", "aten::stride") else _python_rule(func)
         if rule is not None:
@@ -456,10 +435,10 @@ def _takes_symbols() -> frozenset[Any]:
     )
 
 
-def has_symbols(tree: Any) -> bool:
-    """Whether a size or number in nested arguments is symbolic."""
+def environment(tree: Any) -> SizeEnv | None:
+    """The size environment of the symbols among an op's arguments, None if all sizes are plain."""
     for leaf in tree_leaves(tree):
-        numbers = (*leaf.shape, *leaf.stride(), leaf.storage_offset()) if isinstance(leaf, torch.Tensor) else (leaf,)
-        if any(isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)) for number in numbers):
-            return True
-    return False
+        for size in (*leaf.shape, *leaf.stride()) if isinstance(leaf, torch.Tensor) else (leaf,):
+            if isinstance(size, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+                return size.node.env
+    return None

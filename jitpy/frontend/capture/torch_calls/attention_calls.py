@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from jitpy.ir import interrupts
+from jitpy.ir.ops.oracle import fake_tensor
 from jitpy.ir.passes.masks import hides_nothing, is_causal
 
 from ..torch_state import KERNELS, AttentionSwitches, TorchState, attention_switches, set_attention_switches
@@ -120,21 +121,14 @@ _DEFAULTS = {name: parameter.default for name, parameter in _SIGNATURE.parameter
 
 def _choice(switches: AttentionSwitches, given: dict[str, Any]) -> int:
     """The kernel that torch takes where these are allowed."""
-
-    def fake(tensor: TracedTensor | None) -> torch.Tensor | None:
-        if tensor is None:
-            return None
-        spec = tensor.spec
-        made = torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype, device=spec.device)
-        return made.requires_grad_(spec.requires_grad)
-
+    operands = [given[name] for name in ("query", "key", "value", "attn_mask")]
     before = attention_switches()
     with interrupts.held(), torch._C.DisableTorchFunction():
         set_attention_switches(switches)
         try:
             return torch._fused_sdp_choice(
-                *[fake(given[name]) for name in ("query", "key", "value", "attn_mask")], given["dropout_p"],
-                given["is_causal"], scale=given["scale"], enable_gqa=given["enable_gqa"])
+                *[one and fake_tensor(one.spec, one.spec.device) for one in operands],
+                given["dropout_p"], given["is_causal"], scale=given["scale"], enable_gqa=given["enable_gqa"])
         finally:
             set_attention_switches(before)
 

@@ -80,36 +80,6 @@ def _kinds(data: Any) -> set[type]:
     return {int if isinstance(data, sympy.Basic) else type(data)}
 
 
-#: The operation of a tensor's operator on its operands; TypeError where it does not take them.
-Operation = Callable[["GraphBuilder", Any, Any], Any]
-
-
-def _operator_method(operation: Operation) -> Operation:
-    """A shortcut for an operator method of torch written in Python: what raises TypeError is NotImplemented there."""
-
-    def shortcut(builder: GraphBuilder, self: Any, other: Any) -> Any:
-        mark = builder.checkpoint()
-        try:
-            return operation(builder, self, other)
-        except Uncapturable as error:
-            if not isinstance(error.__cause__, TypeError):
-                raise
-            builder.rollback(mark)
-            return NotImplemented
-
-    return shortcut
-
-
-def _calls(function: Any, swapped: bool = False) -> Operation:
-    """A shortcut for an operator method that does nothing but call `function`."""
-
-    def operation(builder: GraphBuilder, self: Any, other: Any) -> Any:
-        return builder.record_call(function, (other, self) if swapped else (self, other), {})
-
-    return _operator_method(operation)
-
-
-@_operator_method
 def _reversed_division(builder: GraphBuilder, self: Any, other: Any) -> Any:
     return builder.record_call(torch.mul, (builder.record(_aten.reciprocal.default, (self,), {}), other), {})
 
@@ -132,13 +102,6 @@ CONSTRUCTORS: dict[Any, Callable[..., Any]] = {
     torch.tensor: tensor,
     torch.randint_like: _randint_like,
     torch._C.TensorBase.polygamma_: _polygamma_in_place,
-    _Tensor.__rsub__: _calls(torch.rsub),
-    _Tensor.__rpow__: _calls(torch.pow, swapped=True),
-    _Tensor.__pow__: _calls(torch._C.TensorBase.pow),
-    _Tensor.__floordiv__: _calls(torch.floor_divide),
-    _Tensor.__rfloordiv__: _calls(torch.floor_divide, swapped=True),
-    _Tensor.__rmod__: _calls(torch.remainder, swapped=True),
-    _Tensor.__rmatmul__: _calls(torch.matmul, swapped=True),
     _Tensor.__rtruediv__: _reversed_division,
     _Tensor.__rdiv__: _reversed_division,
 }

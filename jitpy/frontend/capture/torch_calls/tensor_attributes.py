@@ -255,7 +255,17 @@ def _refuse_method(name: str) -> Callable[..., Any]:
 
 _Base = torch._C.TensorBase
 
+#: methods that are functions of torch, too
+_BOTH: dict[str, Callable[..., Any]] = {
+    "is_floating_point": lambda builder, input: input.spec.dtype.is_floating_point,
+    "is_complex": lambda builder, input: input.spec.dtype.is_complex,
+    "is_signed": lambda builder, input: input.spec.dtype.is_signed,
+    "is_conj": lambda builder, input: input.lazy_bits[0],
+    "is_neg": lambda builder, input: input.lazy_bits[1],
+}
+
 metadata_methods: dict[Any, Callable[..., Any]] = {
+    **{getattr(owner, name): read for name, read in _BOTH.items() for owner in (_Base, torch)},
     _Base.size: _size,
     _Base.stride: _stride,
     _Base.dim: lambda builder, self: self.ndim,
@@ -266,19 +276,9 @@ metadata_methods: dict[Any, Callable[..., Any]] = {
     _Base.is_contiguous: _is_contiguous,
     _Base.storage_offset: _storage_offset,
     _Base.get_device: _get_device,
-    _Base.is_floating_point: lambda builder, self: self.spec.dtype.is_floating_point,
-    _Base.is_complex: lambda builder, self: self.spec.dtype.is_complex,
-    _Base.is_signed: lambda builder, self: self.spec.dtype.is_signed,
     _Base.is_inference: shows_inference_tensor,
     _Base.__len__: _length,
     torch.numel: _numel,
-    torch.is_floating_point: lambda builder, input: input.spec.dtype.is_floating_point,
-    torch.is_complex: lambda builder, input: input.spec.dtype.is_complex,
-    torch.is_signed: lambda builder, input: input.spec.dtype.is_signed,
-    torch.is_conj: lambda builder, input: input.lazy_bits[0],
-    torch.is_neg: lambda builder, input: input.lazy_bits[1],
-    _Base.is_conj: lambda builder, self: self.lazy_bits[0],
-    _Base.is_neg: lambda builder, self: self.lazy_bits[1],
     torch.promote_types: lambda builder, type1, type2: torch.promote_types(type1, type2),
     torch.can_cast: lambda builder, from_, to: torch.can_cast(from_, to),
     **{getattr(_Base, name): _refuse_method(name) for name in (

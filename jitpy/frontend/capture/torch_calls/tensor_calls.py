@@ -13,14 +13,15 @@ from typing import Any
 import torch
 
 from jitpy.ir import NotCovered
+from jitpy.ir.ops.through_views import at, put
 
-from ....ir.algebra import sympy
 from ...arity import accepts
 from .. import derived_calls, fast_calls, quantised_calls
 from ..computed_sizes import as_sizes, has_computed_int
 from ..default_devices import with_default_device
+from ..overloads import PYTHON_OPERATORS, Reads
 from ..torch_state import torch_state_functions
-from ..traced import DECLINED, GraphBuilder, TracedTensor, Uncapturable
+from ..traced import DECLINED, GraphBuilder, Uncapturable, tensors_in
 from . import attention_calls, foreach, generator_state  # noqa: F401  (registers functions of the state)
 from .batch_norm_modules import batch_norm
 from .checked_values import checked_functions
@@ -40,7 +41,7 @@ PYTHON_FUNCTIONS: set[Any] = {
     torch.functional.cartesian_prod, torch.functional.chain_matmul, torch.functional.stft, torch.functional.lu,
     torch.functional.unravel_index, torch.functional.broadcast_shapes, torch.Tensor.split, torch.Tensor.norm,
     torch.Tensor.stft, torch.Tensor.__rlshift__, torch.Tensor.__rrshift__, torch.Tensor.__ipow__, torch.Tensor.lu,
-    torch.Tensor.unflatten, torch.Tensor.__contains__, torch.nn.functional.grid_sample,
+    torch.Tensor.unflatten, torch.Tensor.__contains__, torch.nn.functional.grid_sample, *PYTHON_OPERATORS,
 }
 
 
@@ -127,7 +128,6 @@ def dispatch(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict
 def record_call(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call of an op: by a shortcut, else on the derived path."""
     state = builder.state
-    args, kwargs = _sizes_in_tensors(builder, fn, args, kwargs)
     args, kwargs = _with_numbers(builder, fn, args, kwargs)
     if _numbers_are_sizes(fn) and (has_computed_int(args) or has_computed_int(kwargs)):
         args, kwargs = as_sizes(builder, args), as_sizes(builder, kwargs)
@@ -164,26 +164,13 @@ def _record_call(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: 
 def _with_numbers(
     builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """torch's bindings take a tensor of one element where only a number can be meant: its `item()`."""
-
-    def convert(value: Any) -> Any:
-        is_number = type(value) is TracedTensor and not value.ndim and not value.spec.requires_grad
-        return item(builder, value) if is_number else value
-
-    if _numbers_are_sizes(fn):
-        args = tuple([convert(a) for a in args])
-    if any(type(v) is TracedTensor for v in kwargs.values()):
-        kwargs = {k: convert(v) if _is_number(fn, k) else v for k, v in kwargs.items()}
+    """The arguments with their `item()` in place of tensors in which torch reads a number or a size."""
+    if builder.state.of_element or not any(tensor.ndim == 0 for tensor in tensors_in((args, kwargs))):
+        return args, kwargs
+    plan = fast_calls.plan_of(fn, args, kwargs)
+    for place in plan.places if type(plan) is Reads else ():
+        args, kwargs = put(args, kwargs, place, item(builder, at(args, kwargs, place)))
     return args, kwargs
-
-
-def _is_number(fn: Any, keyword: str) -> bool:
-    name = getattr(fn, "__name__", "").removesuffix("_")
-    return (
-        keyword in ("alpha", "beta")
-        or keyword == "value" and name in ("addcmul", "addcdiv")
-        or keyword in ("start", "end", "step") and _numbers_are_sizes(fn)
-    )
 
 
 def _numbers_are_sizes(fn: Any) -> bool:
@@ -202,37 +189,6 @@ def _shortcut(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dic
     except Exception:
         return DECLINED  # the derived path raises eager's error, if it is one
 
-
-def _sizes_in_tensors(
-    builder: GraphBuilder, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with one-element tensors as numbers where torch reads a size out of them: beside ints in a list, and
-    among the arguments of functions that take sizes one by one."""
-    first = _FIRST_SIZE.get(fn, len(args))
-
-    def convert(value: Any, is_size: bool) -> Any:
-        kind = type(value)
-        if kind is TracedTensor and is_size and not value.shape and value.dtype in (torch.int64, torch.int32):
-            return item(builder, value)
-        if (kind is tuple or kind is list) and any(type(v) is TracedTensor for v in value):
-            beside_ints = is_size or any(type(v) is int or isinstance(v, sympy.Basic) for v in value)
-            return kind([convert(v, True) for v in value]) if beside_ints else value
-        return value
-
-    if builder.state.of_element:
-        return args, kwargs
-    if first == len(args) and not any(type(a) is tuple or type(a) is list for a in (*args, *kwargs.values())):
-        return args, kwargs
-    return tuple([convert(a, i >= first) for i, a in enumerate(args)]), {
-        name: convert(value, False) for name, value in kwargs.items()}
-
-
-#: Functions that take sizes as arguments of their own: the position of the first.
-_FIRST_SIZE: dict[Any, int] = {
-    **dict.fromkeys((torch.zeros, torch.ones, torch.empty, torch.rand, torch.randn), 0),
-    **dict.fromkeys((getattr(torch._C.TensorBase, name) for name in (
-        "view", "reshape", "expand", "repeat", "new_zeros", "new_ones", "new_empty")), 1),
-}
 
 _HANDLERS: dict[Any, Any] = {**metadata_methods, **scalar_methods, **checked_functions}
 
