@@ -74,13 +74,11 @@ at::Tensor laid_out(const at::Tensor& grad, const std::optional<std::vector<int6
 }
 
 Slots from_python(PyObject* sequence) {
-  Ref items = checked(PySequence_Fast(sequence, "a compiled graph returns a tuple"));
   Slots result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+  for_each(sequence, "a compiled graph returns a tuple", [&](PyObject* item) {
     Slot& slot = result.emplace_back();
     if (item != Py_None) slot.set_from_python(item);
-  }
+  });
   return result;
 }
 

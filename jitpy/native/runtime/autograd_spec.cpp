@@ -61,47 +61,39 @@ Ref Bits::to_python() const {
 namespace {
 
 std::vector<int32_t> numbers(PyObject* owner, const char* name) {
-  Ref items = checked(PySequence_Fast(attribute(owner, name).get(), name));
   std::vector<int32_t> result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-    long value = PyLong_AsLong(PySequence_Fast_GET_ITEM(items.get(), i));
-    if (value == -1 && PyErr_Occurred()) throw_python_error();
-    result.push_back(static_cast<int32_t>(value));
-  }
+  for_each(attribute(owner, name).get(), name,
+           [&](PyObject* item) { result.push_back(static_cast<int32_t>(integer(item))); });
   return result;
 }
 
 std::vector<Place> places(PyObject* owner, const char* name) {
-  Ref items = checked(PySequence_Fast(attribute(owner, name).get(), name));
   std::vector<Place> result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+  for_each(attribute(owner, name).get(), name, [&](PyObject* item) {
     const char* kind;
     int index;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "si", &kind, &index)) throw_python_error();
+    if (!PyArg_ParseTuple(item, "si", &kind, &index)) throw_python_error();
     Kind found = kind[0] == 'i' ? Kind::input : kind[0] == 'd' ? Kind::data
                  : kind[0] == 'o' ? Kind::output : Kind::extra;
     result.push_back({found, index});
-  }
+  });
   return result;
 }
 
 std::vector<WatchedPlace> watched_places(PyObject* owner) {
-  Ref items = checked(PySequence_Fast(attribute(owner, "watched").get(), "watched"));
   std::vector<WatchedPlace> result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+  for_each(attribute(owner, "watched").get(), "watched", [&](PyObject* item) {
     const char *kind, *text;
     int index;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), i), "sis", &kind, &index, &text)) throw_python_error();
+    if (!PyArg_ParseTuple(item, "sis", &kind, &index, &text)) throw_python_error();
     result.push_back({{kind[0] == 'i' ? Kind::input : Kind::output, index}, text});
-  }
+  });
   return result;
 }
 
 std::vector<Bits> masks(PyObject* sequence) {
-  Ref items = checked(PySequence_Fast(sequence, "masks must be a sequence"));
   std::vector<Bits> result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
-    result.emplace_back(PySequence_Fast_GET_ITEM(items.get(), i));
+  for_each(sequence, "masks must be a sequence", [&](PyObject* item) { result.emplace_back(item); });
   return result;
 }
 
@@ -111,20 +103,18 @@ Spec::Spec(PyObject* spec)
     : object(spec), n_inputs(0), n_outputs(0), saved(places(spec, "saved")), watched(watched_places(spec)),
       grad_outputs(numbers(spec, "grad_outputs")), grad_inputs(numbers(spec, "grad_inputs")),
       written(numbers(spec, "written")) {
-  n_inputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_inputs").get()));
-  n_outputs = static_cast<int32_t>(PyLong_AsLong(attribute(spec, "n_outputs").get()));
-  if (PyErr_Occurred()) throw_python_error();
+  n_inputs = static_cast<int32_t>(integer(attribute(spec, "n_inputs").get()));
+  n_outputs = static_cast<int32_t>(integer(attribute(spec, "n_outputs").get()));
   Ref text = attribute(spec, "name");
   const char* chars = PyUnicode_AsUTF8(text.get());
   if (chars == nullptr) throw_python_error();
   name = chars;
   kept = numbers(spec, "kept");
-  Ref items = checked(PySequence_Fast(attribute(spec, "copies").get(), "NodeSpec: copies must be a sequence"));
-  for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.get()); ++k) {
+  for_each(attribute(spec, "copies").get(), "NodeSpec: copies must be a sequence", [&](PyObject* item) {
     int position, extra;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(items.get(), k), "ii", &position, &extra)) throw_python_error();
+    if (!PyArg_ParseTuple(item, "ii", &position, &extra)) throw_python_error();
     copies.emplace_back(position, extra);
-  }
+  });
   has_eager = attribute(spec, "eager").get() != Py_None;
   has_linear = attribute(spec, "linear").get() != Py_None;
   random = PyObject_IsTrue(attribute(spec, "random").get()) == 1;
@@ -151,9 +141,8 @@ void Spec::read_paths() {
                      found_savers = masks(attribute(paths.get(), "savers").get()),
                      found_watchers = masks(attribute(paths.get(), "watched").get());
     std::vector<std::vector<Bits>> found_needs;
-    Ref items = checked(PySequence_Fast(attribute(paths.get(), "needs").get(), "Paths: needs must be a sequence"));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
-      found_needs.push_back(masks(PySequence_Fast_GET_ITEM(items.get(), i)));
+    for_each(attribute(paths.get(), "needs").get(), "Paths: needs must be a sequence",
+             [&](PyObject* item) { found_needs.push_back(masks(item)); });
     bool fits = found_under.size() == grad_outputs.size() && found_over.size() == grad_inputs.size() &&
                 found_needs.size() == saved.size() && found_savers.size() == saved.size() &&
                 found_watchers.size() == watched.size();
@@ -199,23 +188,16 @@ void Spec::Variant::read(Ref backward) {
   Ref type = attribute(python_half(), "BackwardPass");
   if (reinterpret_cast<PyObject*>(Py_TYPE(backward.get())) == type.get()) {
     run = attribute(backward.get(), "run");
-    Ref items = checked(PySequence_Fast(attribute(backward.get(), "layouts").get(), "layouts"));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-      PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    for_each(attribute(backward.get(), "layouts").get(), "layouts", [&](PyObject* item) {
       layouts.emplace_back();
-      if (item == Py_None) continue;
-      Ref strides = checked(PySequence_Fast(item, "a layout is a tuple of strides"));
+      if (item == Py_None) return;
       layouts.back().emplace();
-      for (Py_ssize_t dim = 0; dim < PySequence_Fast_GET_SIZE(strides.get()); ++dim)
-        layouts.back()->push_back(PyLong_AsLongLong(PySequence_Fast_GET_ITEM(strides.get(), dim)));
-    }
+      for_each(item, "a layout is a tuple of strides",
+               [&](PyObject* stride) { layouts.back()->push_back(integer(stride)); });
+    });
     Ref there = attribute(backward.get(), "present");
-    if (there.get() != Py_None) {
-      Ref flags = checked(PySequence_Fast(there.get(), "present"));
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(flags.get()); ++i)
-        present.push_back(PyObject_IsTrue(PySequence_Fast_GET_ITEM(flags.get(), i)) == 1);
-    }
-    if (PyErr_Occurred()) throw_python_error();
+    if (there.get() != Py_None)
+      for_each(there.get(), "present", [&](PyObject* item) { present.push_back(item == Py_True); });
   } else {
     run = Ref(Py_NewRef(backward.get()));
   }

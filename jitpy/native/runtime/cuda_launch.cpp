@@ -244,16 +244,15 @@ Variant read_variant(PyObject* kernel, PyObject* function, PyObject* grid, const
   variant.grid = reader.sizes(grid);
   TORCH_CHECK_VALUE(1 <= variant.grid.size() && variant.grid.size() <= 3, "LaunchStep: a grid has 1 to 3 sizes");
   Ref divisible = attribute(kernel, "divisible");
-  Ref parameters = checked(PySequence_Fast(attribute(kernel, "parameters").get(), "GpuKernel: parameters"));
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(parameters.get()); ++i) {
+  for_each(attribute(kernel, "parameters").get(), "GpuKernel: parameters", [&](PyObject* item) {
     PyObject *name, *kind;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(parameters.get(), i), "UU", &name, &kind)) throw_python_error();
+    if (!PyArg_ParseTuple(item, "UU", &name, &kind)) throw_python_error();
     int is_divisible = PySequence_Contains(divisible.get(), name);
     if (is_divisible < 0) throw_python_error();
     const char* text = PyUnicode_AsUTF8(kind);
     if (text == nullptr) throw_python_error();
     variant.parameters.push_back({type_of(text), is_divisible != 0});
-  }
+  });
   return variant;
 }
 
@@ -394,14 +393,13 @@ std::unique_ptr<Step> make_launch(PyObject* step, const PlanReader& reader) {
   Variant second = read_variant(general_kernel.get(), general, general_grid.get(), reader);
   std::vector<int32_t> writes = reader.slots(attribute(step, "writes").get());
   std::vector<Argument> arguments;
-  Ref values = checked(PySequence_Fast(attribute(step, "arguments").get(), "LaunchStep: arguments"));
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(values.get()); ++i) {
-    Argument made = read_argument(PySequence_Fast_GET_ITEM(values.get(), i), writes, reader);
+  for_each(attribute(step, "arguments").get(), "LaunchStep: arguments", [&](PyObject* value) {
+    Argument made = read_argument(value, writes, reader);
     if (made.bumped)
       made.bumped = std::none_of(arguments.begin(), arguments.end(),
                                  [&](const Argument& one) { return one.bumped && one.slot == made.slot; });
     arguments.push_back(std::move(made));
-  }
+  });
   TORCH_CHECK_VALUE(arguments.size() == first.parameters.size() && arguments.size() == second.parameters.size(),
                     "LaunchStep: as many arguments as the kernel has parameters");
   Ref name = checked(PyObject_Str(attribute(step, "name").get()));

@@ -69,20 +69,18 @@ struct Program {
     device = reader.device;
     n_symbols = reader.n_symbols;
     size_fill = reader.size_fill(plan, "size_function", "size_entries");
-    Ref bindings = checked(PySequence_Fast(attribute(plan, "symbols").get(), "plan: symbols must be a sequence"));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(bindings.get()); ++i) {
-      PyObject* binding = PySequence_Fast_GET_ITEM(bindings.get(), i);
-      SymbolPlace symbol = reader.symbol_place(binding);
-      TORCH_CHECK_VALUE(symbol.slot < n_inputs, "plan: a symbol is read from slot ", symbol.slot, ", no input");
-      symbols.push_back(symbol);
-    }
-    Ref items = checked(PySequence_Fast(attribute(plan, "steps").get(), "plan: steps must be a sequence"));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-      steps.push_back(reader.step(PySequence_Fast_GET_ITEM(items.get(), i)));
+    for_each(attribute(plan, "symbols").get(), "plan: symbols must be a sequence", [&](PyObject* binding) {
+      symbols.push_back(reader.symbol_place(binding));
+      const int32_t slot = symbols.back().slot;
+      TORCH_CHECK_VALUE(slot < n_inputs, "plan: a symbol is read from slot ", slot, ", no input");
+    });
+    for_each(attribute(plan, "steps").get(), "plan: steps must be a sequence", [&](PyObject* step) {
+      steps.push_back(reader.step(step));
       has_calls |= steps.back()->is_call();
-    }
+    });
     find_stretches();
-    read_last_reads(reader, plan);
+    for_each(reader.analysis("last_reads", plan).get(), "plan: last reads must be a sequence",
+             [&](PyObject* read) { last_reads.push_back(reader.slots(read)); });
     *kept = reader.take_kept();
   }
 
@@ -206,12 +204,6 @@ struct Program {
       end_at(i + 1, steps[i]->recorded_name());
     }
     end_at(steps.size(), nullptr);
-  }
-
-  void read_last_reads(const PlanReader& reader, PyObject* plan) {
-    Ref found = reader.analysis("last_reads", plan);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found.get()); ++i)
-      last_reads.push_back(reader.slots(PyList_GET_ITEM(found.get(), i)));
   }
 
   Ref take_outputs(Frame& frame) const {

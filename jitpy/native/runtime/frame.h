@@ -11,6 +11,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
 
+#include "ref.h"
 #include "torch_api.h"
 
 namespace jitpy {
@@ -167,29 +168,6 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-// An owned Python reference.
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(PyObject* owned) : object_(owned) {}
-  Ref(Ref&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
-  Ref& operator=(Ref&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Ref() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-  PyObject* release() {
-    PyObject* object = object_;
-    object_ = nullptr;
-    return object;
-  }
-  explicit operator bool() const { return object_ != nullptr; }
-
- private:
-  PyObject* object_ = nullptr;
-};
-
 // For C API calls that return a new reference: throws where they failed.
 inline Ref checked(PyObject* object) {
   if (object == nullptr) throw_python_error();
@@ -197,5 +175,19 @@ inline Ref checked(PyObject* object) {
 }
 
 inline Ref attribute(PyObject* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
+
+// The int that a Python int is. Throws where it does not fit.
+inline int64_t integer(PyObject* object) {
+  int64_t value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred()) throw_python_error();
+  return value;
+}
+
+// Calls `body` with each item of a sequence, borrowed. `what` is the text of the TypeError where it is none.
+template <class Body>
+void for_each(PyObject* sequence, const char* what, const Body& body) {
+  Ref items = checked(PySequence_Fast(sequence, what));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) body(PySequence_Fast_GET_ITEM(items.get(), i));
+}
 
 }  // namespace jitpy

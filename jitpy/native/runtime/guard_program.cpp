@@ -76,7 +76,7 @@ bool parse_check(PyObject* entry, Check& check) {
   if (!PyArg_ParseTuple(entry, "OO", &name, &arg)) return false;
   const int kind = name_index(name, kCheckNames, std::size(kCheckNames), "guard kind");
   if (kind < 0) return false;
-  check = {static_cast<CheckKind>(kind), 0, false, INT64_MIN, INT64_MAX, Ref(arg), nullptr};
+  check = {static_cast<CheckKind>(kind), 0, false, INT64_MIN, INT64_MAX, Ref(Py_XNewRef(arg)), nullptr};
   switch (check.kind) {
     case CheckKind::kLen:
       check.number = PyLong_AsSsize_t(arg);
@@ -111,7 +111,7 @@ bool parse_check(PyObject* entry, Check& check) {
         PyErr_SetString(PyExc_TypeError, "a tensor guard's class must derive from torch.Tensor");
         return false;
       }
-      check.object = Ref(cls);
+      check.object = Ref(Py_XNewRef(cls));
       check.tensor = parse_tensor(spec);
       return check.tensor != nullptr;
     }
@@ -146,7 +146,7 @@ bool parse_node(PyObject* entry, Program& program) {
   const int step = name_index(name, kStepNames, std::size(kStepNames), "access step");
   if (step < 0) return false;
   node.step = static_cast<Step>(step);
-  node.arg = Ref(arg);
+  node.arg = Ref(Py_XNewRef(arg));
   const bool indexed = node.step == Step::kIndex || node.step <= Step::kClosureCell;
   if (indexed) {
     node.index = PyLong_AsSsize_t(arg);
@@ -206,7 +206,7 @@ bool parse_final(PyObject* entry, Program& program) {
   if (kind < 0) return false;
   FinalCheck check;
   check.kind = static_cast<FinalKind>(kind);
-  check.object = Ref(callable);
+  check.object = Ref(Py_XNewRef(callable));
   if (!parse_ints(keeps, check.keeps) || !parse_ints(slots, check.symbols)) return false;
   if (!parse_size_program(instructions, check.program)) return false;
   program.runs_python |= check.kind == FinalKind::kPython;
@@ -246,7 +246,7 @@ bool parse_state(PyObject* spec, Program& program) {
     PyErr_SetString(PyExc_TypeError, "the default device is None or a str");
     return false;
   }
-  program.states.emplace_back(std::move(check), Ref(default_device));
+  program.states.emplace_back(std::move(check), Ref(Py_XNewRef(default_device)));
   return true;
 }
 
@@ -260,7 +260,7 @@ bool parse_class(PyObject* entry, Program& program) {
     return false;
   }
   ClassCheck check;
-  check.cls = Ref(cls);
+  check.cls = Ref(Py_XNewRef(cls));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
     PyObject *name, *found = nullptr;
     int weak = 0, held = 0;
@@ -275,8 +275,7 @@ bool parse_class(PyObject* entry, Program& program) {
     }
     PyObject* interned = Py_NewRef(name);
     PyUnicode_InternInPlace(&interned);
-    check.names.push_back({Ref(interned), Ref(found), weak != 0, held != 0});
-    Py_DECREF(interned);
+    check.names.push_back({Ref(interned), Ref(Py_XNewRef(found)), weak != 0, held != 0});
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
     PyObject* base = PyTuple_GET_ITEM(mro, i);
@@ -284,7 +283,7 @@ bool parse_class(PyObject* entry, Program& program) {
       PyErr_SetString(PyExc_TypeError, "a class guard's MRO holds classes");
       return false;
     }
-    check.mro.push_back(Ref(base));
+    check.mro.push_back(Ref(Py_XNewRef(base)));
   }
   program.classes.push_back(std::move(check));
   return true;

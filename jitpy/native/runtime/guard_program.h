@@ -7,26 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "ref.h"
 #include "sizes_program.h"
 #include "tensor_facts.h"
 
-// A held reference, for vectors.
-class Ref {
- public:
-  Ref() = default;
-  explicit Ref(PyObject* borrowed) : object_(Py_XNewRef(borrowed)) {}
-  Ref(Ref&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
-  Ref(const Ref&) = delete;
-  Ref& operator=(Ref&& other) noexcept {
-    std::swap(object_, other.object_);
-    return *this;
-  }
-  ~Ref() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-
- private:
-  PyObject* object_ = nullptr;
-};
+using jitpy::Ref;
 
 enum class Step : uint8_t {
   kLocal,

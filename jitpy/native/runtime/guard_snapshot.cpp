@@ -282,7 +282,7 @@ bool Snapshot::note_check(int index, const Check& check) {
       note(&reinterpret_cast<PyWeakReference*>(check.object.get())->wr_object, index, in_value);
       return true;
     case CheckKind::kEq:
-      if (!it.typed) it.constant = Ref(value);
+      if (!it.typed) it.constant = Ref(Py_NewRef(value));
       return true;
     case CheckKind::kLen:
       if (PyDict_Check(value)) {
@@ -408,7 +408,7 @@ int Snapshot::look_again(int index, int64_t* symbols) {
       } else {
         for (size_t i = 0; passes == 1 && i < tensor_nodes_.size(); i++)
           if (tensor_nodes_[i] == child && !restamp_tensor(value, &tensors_[i])) passes = 0;
-        if (it.constant.get() != nullptr) it.constant = Ref(value);
+        if (it.constant.get() != nullptr) it.constant = Ref(Py_NewRef(value));
         it.value = value;
         it.type = Py_TYPE(value);
         if (below.keep >= 0) serial_ = ++last_serial;

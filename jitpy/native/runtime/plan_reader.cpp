@@ -14,10 +14,12 @@ bool flag(PyObject* object, const char* name) {
   return truth != 0;
 }
 
-int64_t integer(PyObject* object, const char* name) {
-  int64_t value = PyLong_AsLongLong(attribute(object, name).get());
-  if (value == -1 && PyErr_Occurred()) throw_python_error();
-  return value;
+int64_t integer(PyObject* object, const char* name) { return integer(attribute(object, name).get()); }
+
+int32_t PlanReader::size_entry(PyObject* value) const {
+  const int64_t entry = integer(value);
+  TORCH_CHECK_VALUE(0 <= entry && entry < n_sizes, "plan: there is no size ", entry);
+  return static_cast<int32_t>(entry);
 }
 
 SymbolPlace PlanReader::symbol_place(PyObject* binding) const {
@@ -35,13 +37,8 @@ SizeFill PlanReader::size_fill(PyObject* owner, const char* function, const char
   if (listed.get() == Py_None) {
     for (int32_t i = 0; i < n_sizes; ++i) fill.entries.push_back(i);
   } else {
-    Ref items = checked(PySequence_Fast(listed.get(), "plan: size entries must be a sequence"));
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-      long entry = PyLong_AsLong(PySequence_Fast_GET_ITEM(items.get(), i));
-      if (entry == -1 && PyErr_Occurred()) throw_python_error();
-      TORCH_CHECK_VALUE(0 <= entry && entry < n_sizes, "plan: there is no size ", entry);
-      fill.entries.push_back(static_cast<int32_t>(entry));
-    }
+    for_each(listed.get(), "plan: size entries must be a sequence",
+             [&](PyObject* item) { fill.entries.push_back(size_entry(item)); });
   }
   return fill;
 }
@@ -89,8 +86,7 @@ PyObject* PlanReader::keep(PyObject* value) const {
 }
 
 int32_t PlanReader::slot(PyObject* value) const {
-  long number = PyLong_AsLong(value);
-  if (number == -1 && PyErr_Occurred()) throw_python_error();
+  const int64_t number = integer(value);
   TORCH_CHECK_VALUE(0 <= number && number < n_slots, "plan: there is no slot ", number);
   return static_cast<int32_t>(number);
 }
@@ -100,33 +96,25 @@ int32_t PlanReader::slot_attribute(PyObject* step, const char* name) const {
 }
 
 std::vector<int32_t> PlanReader::slots(PyObject* sequence) const {
-  Ref items = checked(PySequence_Fast(sequence, "plan: slots must be a sequence"));
   std::vector<int32_t> result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
-    result.push_back(item == Py_None ? -1 : slot(item));
-  }
+  for_each(sequence, "plan: slots must be a sequence",
+           [&](PyObject* item) { result.push_back(item == Py_None ? -1 : slot(item)); });
   return result;
 }
 
 Size PlanReader::size(PyObject* value) const {
   Size result;
   if (is_size_ref(value)) {
-    int64_t entry = integer(value, "index");
-    TORCH_CHECK_VALUE(0 <= entry && entry < n_sizes, "plan: there is no size ", entry);
-    result.entry = static_cast<int32_t>(entry);
+    result.entry = size_entry(attribute(value, "index").get());
   } else {
-    result.value = PyLong_AsLongLong(value);
-    if (result.value == -1 && PyErr_Occurred()) throw_python_error();
+    result.value = integer(value);
   }
   return result;
 }
 
 Sizes PlanReader::sizes(PyObject* sequence) const {
-  Ref items = checked(PySequence_Fast(sequence, "plan: sizes must be a sequence"));
   Sizes result;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
-    result.push_back(size(PySequence_Fast_GET_ITEM(items.get(), i)));
+  for_each(sequence, "plan: sizes must be a sequence", [&](PyObject* item) { result.push_back(size(item)); });
   return result;
 }
 

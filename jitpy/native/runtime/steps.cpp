@@ -339,11 +339,8 @@ void SizeFill::run(const Frame& frame, int32_t n_symbols) const {
   Ref values = checked(PySequence_Fast(found.get(), "plan: a size function returns a list"));
   TORCH_CHECK(PySequence_Fast_GET_SIZE(values.get()) == static_cast<Py_ssize_t>(entries.size()),
               "plan: a size function returned another number of sizes");
-  for (size_t i = 0; i < entries.size(); ++i) {
-    int64_t value = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(values.get(), i));
-    if (value == -1 && PyErr_Occurred()) throw_python_error();
-    frame.sizes[entries[i]] = value;
-  }
+  for (size_t i = 0; i < entries.size(); ++i)
+    frame.sizes[entries[i]] = integer(PySequence_Fast_GET_ITEM(values.get(), i));
 }
 
 std::unique_ptr<Step> PlanReader::bind_step(PyObject* value) const {
@@ -351,24 +348,18 @@ std::unique_ptr<Step> PlanReader::bind_step(PyObject* value) const {
     return attribute(owner, name).get() == Py_None ? open : integer(owner, name);
   };
   std::vector<BindStep::Symbol> symbols;
-  Ref items = checked(PySequence_Fast(attribute(value, "symbols").get(), "BindStep: symbols must be a sequence"));
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+  for_each(attribute(value, "symbols").get(), "BindStep: symbols must be a sequence", [&](PyObject* item) {
     int32_t number = static_cast<int32_t>(integer(item, "number"));
     TORCH_CHECK_VALUE(0 <= number && number < n_symbols, "plan: there is no symbol ", number);
     symbols.push_back({number, symbol_place(attribute(item, "place").get()), bound(item, "low", INT64_MIN),
                        bound(item, "high", INT64_MAX)});
-  }
+  });
   std::vector<BindStep::Check> checks;
-  Ref found = checked(PySequence_Fast(attribute(value, "checks").get(), "BindStep: checks must be a sequence"));
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(found.get()); ++i) {
+  for_each(attribute(value, "checks").get(), "BindStep: checks must be a sequence", [&](PyObject* item) {
     PyObject *entry, *text;
-    if (!PyArg_ParseTuple(PySequence_Fast_GET_ITEM(found.get(), i), "OO", &entry, &text)) throw_python_error();
-    long number = PyLong_AsLong(entry);
-    if (number == -1 && PyErr_Occurred()) throw_python_error();
-    TORCH_CHECK_VALUE(0 <= number && number < n_sizes, "plan: there is no size ", number);
-    checks.push_back({static_cast<int32_t>(number), keep(text)});
-  }
+    if (!PyArg_ParseTuple(item, "OO", &entry, &text)) throw_python_error();
+    checks.push_back({size_entry(entry), keep(text)});
+  });
   return std::make_unique<BindStep>(std::move(symbols), size_fill(value, "function", "entries"), std::move(checks),
                                     n_symbols, keep(attribute(module_.get(), "SizeCheckFailed").get()));
 }
@@ -387,11 +378,9 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
         reinterpret_cast<THPDtype*>(dtype.get())->scalar_type, on, on == this->device);
   }
   if (type == kernel_) {
-    Ref pointers = checked(PySequence_Fast(attribute(value, "pointers").get(), "KernelStep: pointers"));
     std::vector<int32_t> writes = slots(attribute(value, "writes").get());
     std::vector<KernelStep::Pointer> found;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(pointers.get()); ++i) {
-      PyObject* pointer = PySequence_Fast_GET_ITEM(pointers.get(), i);
+    for_each(attribute(value, "pointers").get(), "KernelStep: pointers", [&](PyObject* pointer) {
       if (is_workspace(pointer)) {
         found.push_back({-1, size(attribute(pointer, "offset").get()), false, false, false});
       } else if (is_slot_ref(pointer)) {
@@ -402,7 +391,7 @@ std::unique_ptr<Step> PlanReader::step(PyObject* value) const {
       } else {
         throw_type_error("KernelStep: pointers must be SlotRef or Workspace");
       }
-    }
+    });
     int64_t address = integer(value, "address");
     TORCH_CHECK_VALUE(address != 0, "KernelStep: the kernel's address is 0");
     Ref name = checked(PyObject_Str(attribute(value, "name").get()));

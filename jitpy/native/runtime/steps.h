@@ -56,6 +56,7 @@ class PlanReader {
   Ref take_kept() { return std::move(kept_); }
 
   Size size(PyObject* value) const;
+  int32_t size_entry(PyObject* value) const;
   Sizes sizes(PyObject* sequence) const;
   SizeFill size_fill(PyObject* owner, const char* function, const char* entries) const;
   SymbolPlace symbol_place(PyObject* binding) const;
