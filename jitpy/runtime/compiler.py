@@ -117,45 +117,38 @@ def text_key(text: str, flags: Sequence[str], compiler: Compiler, language: str 
     return cache.key_of("text", text, "\0".join(flags), compiler.version, language, platform.machine(), machine)
 
 
-def compile_text_cached(text: str, flags: tuple[str, ...], *, suffix: str = ".so", language: str = "c++") -> Path:
-    """The shared library (for suffix `.o`: object file) made of a source text, from the disk cache where possible.
+def compile_text_cached(text: str, flags: tuple[str, ...], *, language: str = "c++") -> Path:
+    """The shared library made of a source text, from the disk cache where possible.
 
     Raises CompilerError. To load the library use `load_text_cached`, which also survives one that does not load.
     """
     compiler = require_compiler()
     key = text_key(text, flags, compiler, language)
-    path = cache.lookup(key, suffix)
+    path = cache.lookup(key, ".so")
     if path is not None:
         return path
     with cache.scratch() as work:
-        output = work / f"out{suffix}"
-        if suffix == ".o":
-            compiler.compile_object(text, output, flags, language)
-        else:
-            compiler.compile_shared(text, output, flags, language)
-        return _store_output(key, suffix, output, compiler)
+        output = work / "out.so"
+        compiler.compile_shared(text, output, flags, language)
+        try:
+            return cache.store_file(key, ".so", output)
+        except OSError as error:
+            raise CompilerError(f"cannot keep the compiler's output: {error}", shlex.join(compiler.command)) from error
 
 
-def load_text_cached(text: str, flags: tuple[str, ...], *, language: str = "c++") -> ctypes.CDLL:
+def load_text_cached(text: str, flags: tuple[str, ...]) -> ctypes.CDLL:
     """Compile (or find) and load a shared library. One that does not load is made again once. Raises CompilerError."""
-    path = compile_text_cached(text, flags, language=language)
+    path = compile_text_cached(text, flags)
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
         logs.log("cache", f"{path.name} does not load ({error}); building it again")
     cache.drop(path)
-    path = compile_text_cached(text, flags, language=language)
+    path = compile_text_cached(text, flags)
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise CompilerError(f"the compiled library does not load: {error}") from error
-
-
-def _store_output(key: str, suffix: str, output: Path, compiler: Compiler) -> Path:
-    try:
-        return cache.store_file(key, suffix, output)
-    except OSError as error:
-        raise CompilerError(f"cannot keep the compiler's output: {error}", shlex.join(compiler.command)) from error
 
 
 @functools.cache

@@ -22,7 +22,7 @@ import inspect
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -290,8 +290,9 @@ class PythonDispatcher:
             self._missed = max(self._missed - 1, 0)
             if self.review_in > 0:
                 self.review_in -= 1
-                if not self.review_in:
-                    self._review()
+                if not self.review_in and self.on_review is not None:
+                    with _compiling():
+                        self.on_review(self)
             return entry
         if not self.closed:
             return self._miss(params, globals, closure)
@@ -312,22 +313,11 @@ class PythonDispatcher:
         return None
 
     def _miss(self, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> PythonEntry | None:
-        before = set_compiling(True)
-        try:
+        with _compiling():
             answer = self.on_miss(self, params, globals, closure)
-        finally:
-            set_compiling(before)
         if answer is not None and not isinstance(answer, PythonEntry):
             raise TypeError(f"on_miss must return an Entry or None, not {type(answer).__name__}")
         return answer
-
-    def _review(self) -> None:
-        before = set_compiling(True)
-        try:
-            if self.on_review is not None:
-                self.on_review(self)
-        finally:
-            set_compiling(before)
 
     def _function(self, entry: PythonEntry, closure: Any) -> FunctionType:
         if self.original is None and self._n_free:
@@ -379,6 +369,15 @@ def pickled_form(dispatcher: Any) -> str | tuple[Any, ...]:
         if value is dispatcher:
             return name
     return again(dispatcher.original)
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    before = set_compiling(True)
+    try:
+        yield
+    finally:
+        set_compiling(before)
 
 
 def _holds(entry: PythonEntry, params: tuple[Any, ...], globals: dict[str, Any], closure: Any) -> bool:

@@ -76,7 +76,11 @@ def _replay_tensor(emitter: Emitter, value: TensorValue) -> None:
 @replays(WrapperValue)
 def _replay_slots(emitter: Emitter, value: ObjectValue | WrapperValue) -> None:
     for descriptor in value.dirty_slots or ():
-        _replay_slot(emitter, value, descriptor)
+        new = value.slots[descriptor]  # type: ignore[index]
+        if isinstance(new, Missing):
+            emitter.run(descriptor.__delete__, value)
+        else:
+            emitter.run(descriptor.__set__, value, new)
 
 
 @replays(SetValue)
@@ -150,11 +154,9 @@ def _replay_dict(emitter: Emitter, value: DictValue) -> None:
 def _replay_class(emitter: Emitter, value: ClassWrites) -> None:
     for name, item in value.items.items():
         if isinstance(item, Missing):
-            emitter.call(type.__delattr__, later(emitter.const_object, value.obj), later(emitter.const, name))
+            emitter.run(type.__delattr__, later(emitter.const_object, value.obj), later(emitter.const, name))
         else:
-            emitter.call(type.__setattr__, later(emitter.const_object, value.obj), later(emitter.const, name),
-                         item)
-        emitter.emit("POP_TOP")
+            emitter.run(type.__setattr__, later(emitter.const_object, value.obj), later(emitter.const, name), item)
 
 
 def _replay_set_method(emitter: Emitter, value: SetValue, method: str, kind: type, items: list[Value]) -> None:
@@ -168,12 +170,3 @@ def _replay_set_method(emitter: Emitter, value: SetValue, method: str, kind: typ
     else:
         loads = [lambda: emitter.call(dict.fromkeys if kind is dict else kind, later(emitter.load_list, items))]
     emitter.run(getattr(set, method), value, *loads)
-
-
-def _replay_slot(emitter: Emitter, value: ObjectValue, descriptor: Any) -> None:
-    new = value.slots[descriptor]  # type: ignore[index]
-    if isinstance(new, Missing):
-        emitter.call(descriptor.__delete__, value)
-    else:
-        emitter.call(descriptor.__set__, value, new)
-    emitter.emit("POP_TOP")
