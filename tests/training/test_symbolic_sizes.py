@@ -159,3 +159,26 @@ def test_gradients_whose_kernels_have_no_derivative(layer: type[nn.Module]) -> N
     for size in (3, 5, 4):
         x = torch.randn(size)
         torch.testing.assert_close(jitted(x), penalty(x))
+
+
+def test_rows_that_data_chooses_share_a_graph_with_their_gradients() -> None:
+    """Also of ops without a gradient rule of their own, and where no row is chosen, or one."""
+    torch.manual_seed(1)
+    layer = nn.Linear(4, 8)
+
+    def step(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        layer.zero_grad()
+        kept = target[:, 0] > 0.5
+        rows, others = layer(x)[kept], target[kept]
+        loss = (rows.tan() + torch.atan2(rows, others) + torch.lerp(rows, others, 0.3) + torch.fmod(rows, 0.7)).sum()
+        loss = loss + rows.repeat(2, 1).square().sum() + (rows.cumsum(0) * others).sum()
+        loss.backward()
+        return loss.detach()
+
+    jitted = jitpy.jit(step, fullgraph=True)
+    for count in (3, 5, 1, 0, 6):
+        x, target = torch.randn(6, 4), torch.rand(6, 8)
+        target[:, 0] = (torch.arange(6) < count).float()
+        want, grads = step(x, target), [p.grad for p in layer.parameters()]
+        torch.testing.assert_close(jitted(x, target), want)
+        torch.testing.assert_close([p.grad for p in layer.parameters()], grads)

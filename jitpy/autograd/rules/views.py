@@ -124,12 +124,6 @@ def _flip(p: Pullback, g: Node, x: Node, dims: Any) -> Grads:
     return (p.call("aten.flip.default", g, dims),)
 
 
-@rule("aten.roll.default")
-def _roll(p: Pullback, g: Node, x: Node, shifts: Any, dims: Any = ()) -> Grads:
-    back = [-s for s in shifts] if isinstance(shifts, (tuple, list)) else -shifts
-    return (p.call("aten.roll.default", g, back, dims),)
-
-
 @rule("aten.tril.default", "aten.triu.default")
 def _triangle(p: Pullback, g: Node, x: Node, diagonal: Any = 0) -> Grads:
     return (p.call(p.node.op.name, g, diagonal),)

@@ -234,6 +234,15 @@ define(
 
 
 
+def _linspace(env: SizeEnv, start: Any, end: Any, steps: Any, **options: Any) -> TensorSpec:
+    if not all(type(v) in (int, float) for v in (start, end)):
+        raise NotCovered("linspace bounds")
+    return _sized(env, (steps,), **options)
+
+
+define("aten.linspace.default", kind="factory", infer=_linspace)
+
+
 # -- Triangles ----------------------------------------------------------------------------------------------------
 
 

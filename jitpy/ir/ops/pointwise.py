@@ -193,6 +193,14 @@ float_binary(*both("div"), *both("divide"), *both("true_divide"), scalar=lambda 
              exact_number=1)
 
 
+def _divide_mode(env: SizeEnv, x: Any, y: Any, *, rounding_mode: str | None = None) -> TensorSpec:
+    if rounding_mode is None:
+        return _float_promoting(env, x, y)
+    if rounding_mode not in ("floor", "trunc"):
+        raise Invalid("rounding mode")
+    return _promoting(env, x, y)
+
+
 def _divide_mode_dtype(x: Any, y: Any, *, rounding_mode: str | None = None) -> torch.dtype:
     return _promoted_float(x, y) if rounding_mode is None else _promoted(x, y)
 
@@ -210,7 +218,7 @@ binary(
     "aten.div.Scalar_mode",
     "aten.divide.Tensor_mode",
     "aten.divide.Scalar_mode",
-    infer=None,
+    infer=_divide_mode,
     compute=_divide_mode_dtype,
     scalar=_divide_mode_scalar,
     exact_number=1,
@@ -326,12 +334,18 @@ def _bitwise(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
     return elementwise(env, dtype, (x, y), dtype)
 
 
+def _shift(env: SizeEnv, x: Any, y: Any) -> TensorSpec:
+    if result_type((x, y)) is torch.bool:
+        raise Invalid("shift of bool")
+    return _bitwise(env, x, y)
+
+
 for _name in ("and", "or", "xor"):
     binary(*both(f"bitwise_{_name}"), *both(f"__{_name}__"), infer=_bitwise, differentiable=False,
            scalar=lambda e, x, y, _name=_name: getattr(e, f"bitwise_{_name}")(x, y))
 for _name in ("left", "right"):
     _full = f"aten.bitwise_{_name}_shift.Tensor"
-    binary(_full, f"{_full}_Scalar", *both(f"__{_name[0]}shift__"), infer=None, differentiable=False,
+    binary(_full, f"{_full}_Scalar", *both(f"__{_name[0]}shift__"), infer=_shift, differentiable=False,
            scalar=lambda e, x, y, _name=_name: getattr(e, f"shift_{_name}")(x, y))
 
 

@@ -399,6 +399,12 @@ def _safe_softmax_parts(b: Any, x: Any, dim: int, dtype: torch.dtype | None = No
 define("aten._safe_softmax.default", infer=_softmax, decompose=_safe_softmax_parts)
 
 
+def _logsumexp(env: SizeEnv, x: TensorSpec, dim: Any, keepdim: bool = False) -> TensorSpec:
+    if isinstance(dim, (tuple, list)) and not dim and x.ndim:
+        raise Invalid("no axes")  # kernels refuse them, or take them for all
+    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, float_result(x.dtype))
+
+
 def _logsumexp_parts(b: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
     result = float_result(x.spec.dtype)
     axes = list(reduced_axes(dim, x.spec.ndim))
@@ -414,7 +420,7 @@ def _logsumexp_parts(b: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
     return cast(b, value, result)
 
 
-define("aten.logsumexp.default", kind="reduction", decompose=_logsumexp_parts)
+define("aten.logsumexp.default", kind="reduction", infer=_logsumexp, decompose=_logsumexp_parts)
 
 
 # -- Scans --------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ class SizeNode:
     # Questions
 
     def guard_bool(self, file: Any, line: Any) -> bool:
-        if isinstance(self.expr, (sympy.Eq, sympy.Ne)) and self.expr.rhs in (0, 1) and self.env.is_unbacked(self.expr):
+        if isinstance(self.expr, sympy.core.relational.Relational) and self.env.is_unbacked(self.expr):
             with self.env.generic():
                 usual = self.env.known(self.expr)
             if usual is not None:  # whether there is nothing, or only one: as code that is written for symbols asks it
