@@ -31,7 +31,7 @@ def words_of(numbers: Tensor, inner: int) -> Tensor:
     return torch.where(words >= 1 << 31, words - (1 << 32), words).to(torch.int32)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 16, 40])
+@pytest.mark.parametrize("rows", [2, 16, 40, 100])
 @pytest.mark.parametrize("inner, group, depth", [(4, 128, 256), (4, 32, 256), (4, 256, 512), (2, 64, 192),
                                                  (1, 32, 96), (4, 128, 8192)])
 def test_numbers(rows: int, inner: int, group: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def forward_blocks(attention: Attention) -> Blocks:
     if dtype is torch.float32:
         found = Blocks(64, 32, 4, 2) if size <= 64 else Blocks(32, 32, 4, 2) if size <= 128 else Blocks(16, 16, 4, 1)
     elif size <= 64:
-        found = Blocks(64, 128, 4, 2)
+        found = Blocks(128, 64, 4, 3) if attention.changes_score else Blocks(64, 128, 4, 2)
     elif size <= 128:
         found = Blocks(64, 64, 4, 3)
     else:

@@ -220,6 +220,7 @@ _INTEGER = {
     "neg": "-{x0}", "abs": "tl.abs({t0})", "bitwise_not": "~{x0}", "logical_not": "~{x0}", "sign": _SIGN,
     "floordiv": "floor_div_int({t0}, {t1})", "truncdiv": "{x0} // {x1}", "mod": "floor_mod_int({t0}, {t1})",
     "fmod": "{x0} % {x1}", "relu": "tl.maximum({t0}, {zero})",
+    "float_of_bits": "{closed}.to(tl.float32, bitcast=True)",
 }
 _UNSIGNED = {"neg": "(0 - {x0}).to({type})", "floordiv": "{x0} // {x1}", "mod": "{x0} % {x1}"}
 _BYTE = {"bitwise_not": "{x0} ^ 255"}
