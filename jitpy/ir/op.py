@@ -136,8 +136,6 @@ class Op:
     failure: Literal["values", "division", "power", "comparison", "never"] | None = None
     #: whether the op's GPU kernel waits for its own result
     waits: bool = False
-    #: whether its kernels take integers and truth values like floats, or say so themselves
-    takes_integers: bool = False
     #: whether its kernels take integers only, but its shape rule floats, too
     only_integers: bool = False
     #: the operands that may be on the CPU beside others on a GPU, except for single elements of element by element ops:

@@ -73,20 +73,11 @@ def _converted(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwar
     return builder.record(_aten._to_copy.default, (self,), {"dtype": spec.dtype, **options}, spec)
 
 
-def _expanded(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """expand_as, broadcast_to."""
-    sizes = args[1].spec.shape if type(args[1]) is TracedTensor else args[1]
-    return builder.record(_aten.expand.default, (args[0], sizes), {})
-
-
-def _permuted(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """numpy_T: all axes reversed."""
-    return builder.record(_aten.permute.default, (args[0], list(range(args[0].ndim))[::-1]), {})
-
-
-def _swapped(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """swapaxes, swapdims."""
-    return builder.record(_aten.transpose.int, args, kwargs)
+def _recorded_as(
+    other: Any, arguments: Callable[..., tuple[Any, ...]] = lambda *args: args
+) -> Lowering:
+    """Another op, whose positional arguments `arguments` tells."""
+    return lambda builder, overload, args, kwargs: builder.record(other, arguments(*args), kwargs)
 
 
 def _matrix_transposed(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -99,10 +90,6 @@ def _unflattened(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kw
     spec = table.infer(table.get(overload), builder.sizes, builder.to_node(args), builder.to_node(kwargs))
     assert isinstance(spec, TensorSpec)
     return builder.record(_aten.view.default, (args[0], spec.shape), {})
-
-
-def _chunked(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return builder.record(overload, args, kwargs)
 
 
 def _normalised(builder: GraphBuilder, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -141,14 +128,14 @@ LOWERINGS: dict[Any, Lowering] = {
     _aten.to.other: _converted,
     _aten.to.dtype_layout: _converted,
     _aten.type_as.default: _converted,
-    _aten.expand_as.default: _expanded,
-    _aten.broadcast_to.default: _expanded,
-    _aten.numpy_T.default: _permuted,
+    _aten.expand_as.default: _recorded_as(_aten.expand.default, lambda self, other: (self, other.shape)),
+    _aten.broadcast_to.default: _recorded_as(_aten.expand.default),
+    _aten.numpy_T.default: _recorded_as(_aten.permute.default, lambda self: (self, list(range(self.ndim))[::-1])),
     _aten.mT.default: _matrix_transposed,
-    _aten.swapaxes.default: _swapped,
-    _aten.swapdims.default: _swapped,
+    _aten.swapaxes.default: _recorded_as(_aten.transpose.int),
+    _aten.swapdims.default: _recorded_as(_aten.transpose.int),
     _aten.unflatten.int: _unflattened,
-    _aten.chunk.default: _chunked,
+    _aten.chunk.default: _recorded_as(_aten.chunk.default),
     _aten.max_pool1d.default: _pooled,
 }
 

@@ -20,7 +20,7 @@ from jitpy.ir.ops.fake_tensors import (
     plain,
     tensors_of,
 )
-from jitpy.ir.ops.oracle import ANSWERS, META, Ref, at_hints, fake_tensor, filled, keep
+from jitpy.ir.ops.oracle import ANSWERS, META, Ref, at_hints, fake_tensor, keep, zeros
 from jitpy.ir.ops.quiet import without_compiler_import
 from jitpy.ir.ops.registered import fake_of
 from jitpy.ir.ops.schemas import is_user_op
@@ -261,22 +261,16 @@ def _raises_on_zeros(builder: GraphBuilder, fn: Any, args: Any, kwargs: Any) -> 
     """Whether eager raises for tensors of these sizes that are full of zeros."""
     sizes, made = builder.sizes, {}
     for tensor in tensors_in((args, kwargs)):
-        spec = at_hints(sizes, tensor.spec).with_(requires_grad=False)
+        spec = at_hints(sizes, tensor.spec)
         if spec.device.type != "cpu" or fake_tensor(spec, META).untyped_storage().nbytes() > _ZEROS_LIMIT:
             return False
-        made[id(tensor)] = filled(spec, 0).requires_grad_(tensor.spec.requires_grad)
-
-    def convert(value: Any) -> Any:
-        return sizes.hint(value) if isinstance(value, sympy.Basic) else value
-
-    state = torch.get_rng_state()
+        made[id(tensor)] = zeros(spec)
+    given = _with(made, lambda value: sizes.hint(value) if isinstance(value, sympy.Basic) else value, (args, kwargs))
     try:
-        with builder.state.active():
-            fn(*_with(made, convert, args), **_with(made, convert, kwargs))
+        with torch.random.fork_rng(devices=[]), builder.state.active():
+            fn(*given[0], **given[1])
     except Exception:
         return True
-    finally:
-        torch.set_rng_state(state)
     return False
 
 

@@ -56,7 +56,7 @@ from .number_checks import (
 from .parameters import Parameters
 from .speculation import Speculation
 from .torch_calls import tensor_calls as torch_calls
-from .torch_calls.scalars import record_scalar_op, with_sample_numbers
+from .torch_calls.scalars import record_scalar_op
 from .torch_calls.tensor_attributes import read_attribute
 from .torch_calls.tensor_calls import is_torch_callable
 from .torch_state import TorchState, guard_attention
@@ -238,13 +238,7 @@ class TracedGraphBuilder:
         args, kwargs = with_fixed_numbers(overload, args, kwargs or {}, self.sizes)
         check_call(overload, args, kwargs, self.sizes)
         if spec is None:
-            try:
-                spec = table.infer(op, self.sizes, args, kwargs or {}, grad)
-            except NotCovered:
-                sampled = with_sample_numbers(overload, args)
-                if sampled is None:
-                    raise
-                spec = table.infer(op, self.sizes, sampled, kwargs or {}, grad)
+            spec = table.infer(op, self.sizes, args, kwargs, grad)
         if op.name in PARTS:
             args, kwargs = with_first_position(self.sizes, op, args, kwargs or {})
         if grad and self.first_grad_node is None and requires_grad(spec):

@@ -105,9 +105,7 @@ def _has_unusual_dtypes(overload: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if len(dtypes) <= 1 and dtypes <= _USUAL and not op.only_integers or overload.namespace != "aten" or \
             overload.is_view or device is not None and torch.device(device).type != "cpu":
         return False
-    is_usual = dtypes <= _ORDINARY and torch.bool not in _asked(args, kwargs)
-    return not (is_usual and op.takes_integers) and not (
-        dtypes <= _FLOATS and torch.Tag.nondeterministic_seeded in overload.tags)
+    return not (dtypes <= _FLOATS and torch.Tag.nondeterministic_seeded in overload.tags)
 
 
 def _check_symbolic(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: SizeEnv) -> None:
@@ -170,16 +168,12 @@ def _limits_of(number: TracedScalar) -> tuple[int, int] | None:
 
 
 def _dtypes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.dtype]:
-    return {spec.dtype for spec in _specs((*args, *kwargs.values()))} | _asked(args, kwargs)
+    values = (*args, *kwargs.values())
+    return {spec.dtype for spec in _specs(values)} | {v for v in values if type(v) is torch.dtype}
 
 
 def _specs(values: Iterable[Any]) -> list[TensorSpec]:
     return [v.spec for v in values if type(v) is Node and type(v.spec) is TensorSpec]
-
-
-def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[torch.dtype]:
-    """Dtypes that a call names."""
-    return {a for a in (*args, *kwargs.values()) if type(a) is torch.dtype}
 
 
 def _limits(dtype: torch.dtype) -> tuple[int, int]:

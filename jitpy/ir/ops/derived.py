@@ -126,6 +126,10 @@ def derive(
     Raises what eager raises for these arguments; NotCovered where sizes depend on data, or nothing can tell.
     `suspicious` arguments look wrong: as meta kernels accept some that eager rejects, the CPU kernel is asked first.
     """
+    if isinstance(op.target, torch._ops.OpOverload) and not op.numbers_are_sizes:
+        # the values of numbers that kernels compute with decide no size
+        args = (*[SAMPLES[value.kind] if isinstance(value, ScalarSpec) and "number" in str(argument.type) else value
+                  for value, argument in zip(args, op.target._schema.arguments, strict=False)],)
     symbolic = mentions_symbols(args) or mentions_symbols(tuple(kwargs.values()))
 
     def answer() -> Derived:

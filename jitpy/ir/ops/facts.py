@@ -16,11 +16,6 @@ declare("_to_copy", "abs", "add", "alias", "bitwise_and", "bitwise_not", "bitwis
         "relu", "rsub", "sign", "sqrt", "square", "sub", "threshold", "to", "where", cheap_on=("cpu", "cuda"))
 declare("exp", cheap_on=("cuda",))  # the units of GPUs for such functions wait for memory as a rule
 declare("gcd", "gcd_", "lcm", "lcm_", only_integers=True)
-declare("_to_copy", "add", "all", "any", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "clone", "copy",
-        "cumsum", "embedding", "eq", "expand", "fill", "full_like", "gather", "ge", "gt", "index", "index_put",
-        "index_select", "le", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "mul", "ne", "new_ones",
-        "new_zeros", "ones_like", "repeat", "scatter", "select_scatter", "slice_scatter", "stack", "sub", "sum",
-        "where", "zeros_like", takes_integers=True)
 declare("copy", from_cpu="any")
 declare("index.Tensor", "_unsafe_index.Tensor", "index_put.default", "_unsafe_index_put.default", "fill.Tensor",
         from_cpu="places")

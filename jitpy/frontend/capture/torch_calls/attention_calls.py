@@ -10,7 +10,6 @@ if torch chooses the same kernel as without that, or the plain formula.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -28,12 +27,13 @@ ATTENTION = torch.nn.functional.scaled_dot_product_attention
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def _signature(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False,
-               scale: Any = None, enable_gqa: Any = False) -> None:
-    """The parameters of the function, which is a builtin."""
+_ARGUMENTS = torch.ops.aten.scaled_dot_product_attention.default._schema.arguments
+_DEFAULTS = {argument.name: argument.default_value for argument in _ARGUMENTS if argument.has_default_value()}
 
 
-_SIGNATURE = inspect.signature(_signature)
+def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by their names."""
+    return {**dict(zip((argument.name for argument in _ARGUMENTS), args, strict=False)), **kwargs}
 
 
 def is_on_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -48,11 +48,8 @@ def prepared(builder: GraphBuilder, args: tuple[Any, ...], kwargs: dict[str, Any
     if autocast.enabled:
         args = tuple(cast(builder, value, autocast.dtype) for value in args)
         kwargs = {name: cast(builder, value, autocast.dtype) for name, value in kwargs.items()}
-    try:
-        given = _SIGNATURE.bind(*args, **kwargs).arguments
-    except TypeError:
-        return args, kwargs
-    query, key, mask = given["query"], given["key"], given.get("attn_mask")
+    given = _named(args, kwargs)
+    query, key, mask = given.get("query"), given.get("key"), given.get("attn_mask")
     if type(mask) is not TracedTensor or type(query) is not TracedTensor or type(key) is not TracedTensor:
         return args, kwargs
     if given.get("is_causal", False) is not False or query.ndim < 2 or key.ndim < 2:
@@ -87,11 +84,8 @@ def with_other_kernels(builder: GraphBuilder, args: tuple[Any, ...], kwargs: dic
     """A call where other kernels are allowed than those with which the compiled graph runs, or where there may be none.
     """
     state, refusal = builder.state, Uncapturable("unsupported_op", "attention where the program chooses its kernel")
-    try:
-        given = {**_DEFAULTS, **_SIGNATURE.bind(*args, **kwargs).arguments}
-    except TypeError:
-        raise refusal from None
-    tensors = [given[name] for name in ("query", "key", "value", "attn_mask")]
+    given = {**_DEFAULTS, **_named(args, kwargs)}
+    tensors = [given.get(name) for name in ("query", "key", "value", "attn_mask")]
     masks = tensors[3:] if tensors[3] is not None else []
     known = all(type(t) is TracedTensor and t.spec.is_static for t in (*tensors[:3], *masks))
     present, initial = state.attention, state.initial["attention"]
@@ -113,10 +107,6 @@ def with_other_kernels(builder: GraphBuilder, args: tuple[Any, ...], kwargs: dic
         raise refusal
     return builder.call(_MATH, (*tensors, given["dropout_p"], given["is_causal"]),
                          {name: given[name] for name in ("scale", "enable_gqa")}, builder.loc)[0]
-
-
-_DEFAULTS = {name: parameter.default for name, parameter in _SIGNATURE.parameters.items()
-             if parameter.default is not parameter.empty}
 
 
 def _choice(switches: AttentionSwitches, given: dict[str, Any]) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from jitpy.ir import Node, Op, ScalarSpec
-from jitpy.ir import ops as table
 from jitpy.ir.ops.oracle import SAMPLES
 
 from ....ir.algebra import sympy
@@ -99,22 +98,6 @@ def _scalar_node(builder: GraphBuilder, function: Callable[..., Any], args: tupl
     return builder.graph.add(
         op, builder.to_node(args), {}, ScalarSpec(kind), builder.loc, grad_enabled=builder.state.grad_enabled
     )
-
-
-def with_sample_numbers(overload: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The arguments with computed numbers replaced by samples where their value cannot decide the result's size.
-
-    None if there is nothing to replace, or where sizes may depend on it.
-    """
-    if table.get(overload).numbers_are_sizes:
-        return None
-    replaced = False
-    result = list(args)
-    for index, (value, argument) in enumerate(zip(args, overload._schema.arguments, strict=False)):
-        if isinstance(value, Node) and isinstance(value.spec, ScalarSpec) and "number" in str(argument.type):
-            result[index] = SAMPLES[value.spec.kind]
-            replaced = True
-    return tuple(result) if replaced else None
 
 
 def _real_power(args: tuple[Any, ...]) -> bool:

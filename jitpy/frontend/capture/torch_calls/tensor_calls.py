@@ -31,7 +31,8 @@ from .scalars import item, scalar_methods
 from .tensor_attributes import metadata_methods
 from .tensor_indexing import getitem, setitem
 
-_MODULES = ("torch._C._nn", "torch._C._VariableFunctions", "torch._C._linalg", "torch._C._fft", "torch._C._special")
+#: modules and classes that have torch's functions
+_OWNERS = ("torch", "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "_VariableFunctionsClass")
 
 #: Python functions of torch that are recorded whole: their bodies do nothing that a program can see but call ATen.
 PYTHON_FUNCTIONS: set[Any] = {
@@ -74,14 +75,7 @@ def _is_aten(fn: Any) -> bool:
     if isinstance(fn, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return issubclass(torch.Tensor, fn.__objclass__) and fn.__objclass__ is not object
     if isinstance(fn, types.BuiltinFunctionType):
-        owner = fn.__self__
-        if isinstance(owner, types.ModuleType):
-            return owner.__name__ in _MODULES or owner.__name__ == "torch" or fn in _TORCH_BUILTINS
-        return (
-            owner is torch._C._VariableFunctions
-            or getattr(owner, "__name__", "") == "_VariableFunctionsClass"
-            or fn in _TORCH_BUILTINS
-        )
+        return fn in _TORCH_BUILTINS or getattr(fn.__self__, "__name__", None) in _OWNERS
     return False
 
 
