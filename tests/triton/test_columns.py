@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -49,3 +51,17 @@ def test_windows_are_read_along_the_rows_that_they_lie_in() -> None:
     x = torch.empty(128, 8, 64, 64, device="meta")
     plan = plan_graph(trace(lambda x: torch.nn.functional.avg_pool2d(x, 4).sigmoid().sum((1, 2, 3)), [x]))
     assert plan.notes is not None and [kernel.style for kernel in plan.notes.kernels] == ["rows"]
+
+
+@pytest.mark.parametrize("fn", [lambda x: x.sum(1), lambda x: x.argmax(1), lambda x: x - x.mean(1, keepdim=True)])
+def test_programs_have_columns_of_one_matrix(fn: Callable[[torch.Tensor], torch.Tensor],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where columns are no multiple of a program's, remainders would hide that its neighbours lie together."""
+    monkeypatch.setattr(tiles, "ENOUGH_PROGRAMS", 4)
+    x = randn(2, 300, 1027)
+    plan = plan_graph(trace(fn, [x]))
+    first = next(step.kernel for step in plan.steps if isinstance(step, LaunchStep))
+    assert "    y = " in first.source and "% 1027" not in first.source
+    with config.patch(triton_on_cpu=True):
+        (found,) = PythonExecutable(plan)(x)
+    torch.testing.assert_close(found, fn(x), rtol=1e-4, atol=1e-5)

@@ -285,6 +285,10 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
         launch.splits = _splits(kernel, launch, count)
     if launch.splits == 1:
         launch.groups = 1
+        last = parallel[-1:]
+        if not rows and len(parallel) > 1 and hint(last[0].size) >= 4 * width and hint(last[0].size) % width:
+            # neighbours of one row only: else threads cannot tell that they lie together
+            launch.tiles = [Tile("y", list(parallel[:-1]), 1), Tile("x", last, width)]
     return launch
 
 
@@ -304,7 +308,7 @@ def _cluster_launch(kernel: Kernel, length: Dim) -> Launch | None:
         return None
     if bytes_ > LARGEST_CLUSTER * SHARED_PART and not _is_light(kernel):
         return None
-    most = max(8, power_of_two(-(-bytes_ // (cluster * THREADS_PART * 32))))
+    most = max(8 if _shared_bytes(kernel) else 4, power_of_two(-(-bytes_ // (cluster * THREADS_PART * 32))))
     for warps in (8, 4) if most == 8 else (most,):
         block = warps * 32 * 16 // widest(kernel)
         if length % (cluster * block) == 0:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from ..graph import Node
 from ..ops import normalize
+from ..ops.layout import channels_last_stride
 from ..spec import TensorSpec
 
+#: floats of 16 bits
+HALVES = (torch.bfloat16, torch.float16)
 #: what calls leave out: operands, bias, stride, padding, dilation
 _DEFAULTS = (None, None, None, 1, 0, 1)
 
@@ -38,4 +43,10 @@ class ConvolutionCall:
         return ConvolutionCall(x, weight, bias, (stride, padding, dilation), groups)
 
 
-__all__ = ["ConvolutionCall"]
+def is_image(spec: TensorSpec, where: str, dtypes: tuple[torch.dtype, ...]) -> bool:
+    """Whether a value is channels-last images on a device of type `where`."""
+    return spec.device.type == where and spec.dtype in dtypes and spec.ndim == 4 and spec.is_static \
+        and spec.stride == channels_last_stride(spec.shape)
+
+
+__all__ = ["HALVES", "ConvolutionCall", "is_image"]

@@ -1,6 +1,6 @@
 """Groups of a convolution's channels are padded with zeros to the sizes of the library's kernels (GPUs, 16 bits).
 
-cuDNN's kernels take groups of 8, 16, 32 or 64 channels. For others it pads image, weights and result by kernels of its
+cuDNN's kernels take groups of 4, 8, ... 128 channels. For others it pads image, weights and result by kernels of its
 own, which take longer than the convolution. Here the kernels in front of it and behind it do so. On an H200, for
 (16, 336, 14, 14) in groups of 24: 52.5 us as it was, and 9.0 for groups of 32.
 """
@@ -12,12 +12,12 @@ import torch
 from ..builder import Builder
 from ..graph import Graph, Node
 from ..ops.layout import channels_last_stride
-from ..spec import Dim, TensorSpec
-from .convolutions import ConvolutionCall
+from ..spec import Dim
+from .convolutions import HALVES, ConvolutionCall, is_image
 
-_DTYPES = (torch.bfloat16, torch.float16)
-#: the largest groups that are padded
-_MOST = 64
+#: the smallest groups that have kernels, and the largest ones that are padded
+_LEAST = 4
+_MOST = 128
 
 
 def pad_groups(graph: Graph, where: str = "cuda") -> list[str]:
@@ -25,11 +25,11 @@ def pad_groups(graph: Graph, where: str = "cuda") -> list[str]:
     mapping: dict[Node, Node] = {}
     for node in list(graph.nodes):
         call = ConvolutionCall.of(node)
-        if call is None or call.groups == 1 or not all(_is_image(one.tensor, where) for one in (node, call.x)):
+        if call is None or call.groups == 1 or not all(is_image(one.tensor, where, HALVES) for one in (node, call.x)):
             continue
         count, (rows, each, *kernel) = call.groups, call.weight.tensor.shape
         made, given = rows // count, (each, rows // count)
-        wide, made_wide = (1 << (size - 1).bit_length() for size in given)
+        wide, made_wide = (max(_LEAST, 1 << (size - 1).bit_length()) for size in given)
         if each == 1 or max(given) > _MOST or given == (wide, made_wide):
             continue
         b, more = Builder(graph, node), made_wide - made
@@ -60,11 +60,6 @@ def _padded(b: Builder, value: Node, parts: list[Dim], zeros: list[Dim], whole: 
     """A value whose parts have zeros behind them."""
     value = b.call("aten.constant_pad_nd.default", b.call("aten.view.default", value, parts), zeros)
     return b.call("aten.view.default", value, whole)
-
-
-def _is_image(spec: TensorSpec, where: str) -> bool:
-    return spec.device.type == where and spec.dtype in _DTYPES and spec.ndim == 4 and spec.is_static \
-        and spec.stride == channels_last_stride(spec.shape)
 
 
 __all__ = ["pad_groups"]

@@ -12,9 +12,7 @@ import torch
 
 from ..graph import FIXED, Graph
 from ..op import Op
-from ..ops.layout import channels_last_stride
-from ..spec import TensorSpec
-from .convolutions import ConvolutionCall
+from .convolutions import ConvolutionCall, is_image
 
 
 def pack_weights(graph: Graph) -> list[str]:
@@ -24,7 +22,7 @@ def pack_weights(graph: Graph) -> list[str]:
     done = []
     for node in graph.nodes:
         call = ConvolutionCall.of(node)
-        if call is None or not _is_image(node.tensor) or not _is_image(call.x.tensor):
+        if call is None or not all(is_image(one.tensor, "cpu", (torch.float32,)) for one in (node, call.x)):
             continue
         weight = call.weight
         while weight.op.is_copy and weight.tensor.dtype is weight.args[0].tensor.dtype:
@@ -37,11 +35,6 @@ def pack_weights(graph: Graph) -> list[str]:
             node.args, node.kwargs = (call.x, weight, call.bias), {}
             done.append(f"{node.name}: its weights are packed once")
     return done
-
-
-def _is_image(spec: TensorSpec) -> bool:
-    return spec.device.type == "cpu" and spec.dtype is torch.float32 \
-        and spec.ndim == 4 and spec.is_static and spec.stride == channels_last_stride(spec.shape)
 
 
 @dataclass(slots=True, eq=False)

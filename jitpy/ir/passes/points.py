@@ -8,13 +8,9 @@ eight into another layout, and back, by kernels of their own. cuBLAS reads them 
 
 from __future__ import annotations
 
-import torch
-
 from ..builder import Builder
 from ..graph import Graph, Node
-from .convolutions import ConvolutionCall
-
-_DTYPES = (torch.bfloat16, torch.float16)
+from .convolutions import HALVES, ConvolutionCall
 
 
 def multiply_points(graph: Graph, where: str = "cuda") -> list[str]:
@@ -23,7 +19,7 @@ def multiply_points(graph: Graph, where: str = "cuda") -> list[str]:
     for node in list(graph.nodes):
         call = ConvolutionCall.of(node)
         if call is None or call.groups != 1 or any(call.places[1]) or node.tensor.device.type != where \
-                or node.tensor.dtype not in _DTYPES \
+                or node.tensor.dtype not in HALVES \
                 or any(size != 1 for one in (call.x, call.weight) for size in one.tensor.shape[2:]):
             continue
         b, shape = Builder(graph, node), list(node.tensor.shape)
