@@ -136,8 +136,7 @@ class MemoryPlanner:
     def _build_kernels(self) -> None:
         fusion = self.fusion
         kernels = {group: self._kernel_of(group, f"kernel{k}") for k, group in enumerate(fusion.groups)}
-        batches = config.fusion and self.target.limits.batches
-        units = gather(fusion, kernels) if batches else [*fusion.groups, *fusion.calls]
+        units = gather(fusion, kernels) if config.fusion else [*fusion.groups, *fusion.calls]
         self.units: list[Unit] = []
         for unit in in_order(fusion, units, self._memory(units, kernels)):
             if isinstance(unit, Call):

@@ -80,8 +80,6 @@ class Limits:
     crossed_columns: int | None = None
     #: how kernels add to computed places: "ordered" as the program does, or "unordered", which repeated runs may tell
     scatters: str = "ordered"
-    #: whether there are kernels that do the same to many tensors
-    batches: bool = True
     #: operands of a kernel that does the same to many tensors, whose sizes are then known; None: any number and sizes
     batch_operands: int | None = None
     #: bytes of a result that others wait for, up to which such a kernel makes it
@@ -192,7 +190,7 @@ class Fusion:
         self._make_units(calls)
         if enabled:
             called = {base_of(operand) for _, operands, _ in calls for operand in operands}
-            self.alike = alike_results(self.live, self.readers, called, self.probe) if self.limits.batches else set()
+            self.alike = alike_results(self.live, self.readers, called, self.probe)
             self._merge()
             if self._inline_cheap():  # then other values may meet: the groups are made once more
                 self._make_units(calls)
