@@ -120,3 +120,12 @@ def test_wide_loads_from_many_tensors() -> None:
     (step,) = [step for step in plan.steps if isinstance(step, LaunchStep)]
     (binary,) = compile_kernels([step.kernel], Target("cuda", 90))
     assert "ld.global.v4.b32" in binary.assembly
+
+
+@pytest.mark.parametrize(("depth", "warps"), [(512, 2), (2048, 8), (5632, 16), (16384, 32)])
+def test_threads_of_products_of_a_row(depth: int, warps: int) -> None:
+    """A wide load for each, and two of long rows."""
+    inputs = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((1, depth), (2048, depth))]
+    plan = plan_graph(trace(F.linear, inputs), products="all")
+    (kernel,) = (step.kernel for step in plan.steps if isinstance(step, LaunchStep))
+    assert kernel.num_warps == warps

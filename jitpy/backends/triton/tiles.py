@@ -234,8 +234,9 @@ def reduction_launch(kernel: Kernel, stages: int, passes: int, clusters: bool = 
             reads = not any(a.reduced for store in kernel.stores for a in store.index.all_axes())
             each = 1024 if stages > 1 and (row >= 4096 or reads) else 512
             warps = max(1, min(16, width * row // each))
-            if is_product:  # two wide loads a thread, and four of long rows
-                warps = max(min(warps, 4), width * row * widest(kernel) // 2048)
+            if is_product:  # a wide load a thread, and two of long rows
+                bytes_ = width * row * widest(kernel)
+                warps = max(min(warps, 4), min(32, bytes_ // 1024), min(8, bytes_ // 512) if width == 1 else 1)
             return _launch(parallel, width, reduced, max(row, 2), warps)
         if passes > 1 and clusters:
             shared = _cluster_launch(kernel, length)
