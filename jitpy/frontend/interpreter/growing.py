@@ -143,6 +143,7 @@ def tensors_grow(context: Any) -> bool:
     all sizes as symbols, since such calls come in sequences of any length. That tells which sizes of a cache change."""
     grow, history = False, context.history
     is_second, history.fills_state = history.fills_state, False
+    lengths = {symbol for symbol, info in context.sizes.symbols.items() if info.dim is not None}
     for value in context.dirty:
         for source, before, found in value.written_parts() if value.source is not None else ():
             if found.tensor is not None:
@@ -150,7 +151,8 @@ def tensors_grow(context: Any) -> bool:
                 grow |= history.will_change(source.key(), tuple(map(context.sizes.hint, sizes)))
                 if before is None and not context.is_config(source):
                     history.fills_state = not is_second
-                    history.dynamic_dims[source.key()] |= {k for k, size in enumerate(sizes) if type(size) is not int}
+                    history.dynamic_dims[source.key()] |= {k for k, size in enumerate(sizes) if type(size) is not int
+                                                           and size.free_symbols & lengths}
     return (grow or history.fills_state or _others_change(context)) and not is_second
 
 
