@@ -190,3 +190,15 @@ def test_windows_do_not_quantise_again():
     assert torch.equal(jitpy.jit(fn)(*given), fn(*given))
     (frame,) = jitpy.explain(fn)(*given).frames
     assert [str(kernel).count("max_pool2d") for kernel in frame.kernels] == [0, 1]
+
+
+def test_permutations_that_change_nothing():
+    """As PT2E writes weights with a scale a row."""
+    def fn(x, w, zeros, scales, bias):
+        weight = ((w.permute(0, 1) - zeros.view(-1, 1)) * scales.view(-1, 1)).permute(0, 1)
+        return F.linear((x.to(torch.float32) - 17) * 0.02, weight, bias)
+
+    given = operands(torch.uint8, (5,), 64, 24)
+    torch.testing.assert_close(jitpy.jit(fn)(*given), fn(*given), rtol=1e-5, atol=1e-4)
+    report = jitpy.explain(fn)(*given)
+    assert "_int_mm" in "".join(str(kernel) for frame in report.frames for kernel in frame.eager)

@@ -99,11 +99,21 @@ def _is_number(value: Any, kind: Any, limit: float) -> bool:
     return value.__class__ is kind and abs(value) < limit
 
 
+def _in_order(node: Any) -> Any:
+    """The node behind permutations that change nothing."""
+    while isinstance(node, Node) and node.op.name == "aten.permute.default" and \
+            list(node.args[1]) == list(range(len(node.args[1]))):
+        node = node.args[0]
+    return node
+
+
 def _weight(node: Any) -> tuple[Node, Node, Node] | None:
     """(w, zw, sw) of `(w - zw) * sw`, with a column of zero points and one of scales."""
+    node = _in_order(node)
     if not _is(node, "aten.mul.Tensor") or not _is(node.args[0], "aten.sub.Tensor"):
         return None
     (w, zero), scale = node.args[0].args, node.args[1]
+    w = _in_order(w)
     columns = all(isinstance(one, Node) and isinstance(one.spec, TensorSpec) for one in (w, zero, scale))
     if not columns or w.tensor.dtype is not torch.int8 or w.tensor.ndim < 2 or scale.tensor.dtype is not torch.float32:
         return None
