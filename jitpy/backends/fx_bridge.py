@@ -27,7 +27,7 @@ from ..runtime.compile_lock import may_wait
 from ..runtime.dispatch import resume_hook, suspend_hook
 from ..runtime.tensor_facts import count_writes
 from . import eager
-from .symbolic_examples import SymbolicExamples, exact
+from .symbolic_examples import SymbolicExamples, can_be_symbolic, exact
 
 Compiled = Callable[..., tuple[Any, ...]]
 GraphBackend = Callable[[Graph, dict[str, Any]], Compiled]
@@ -194,7 +194,7 @@ class _Variants(_Falling):
     def __init__(self, graph: Graph, backend: _Backend, options: dict[str, Any]) -> None:
         super().__init__(graph, backend, self._choose, options)
         #: whether the backend gets symbolic examples
-        self.symbolic = options.get("dynamic") != "never"
+        self.symbolic = options.get("dynamic") != "never" and can_be_symbolic(graph)
         self.limit: int = config.recompile_limit
         self.symbols = sorted(graph.symbol_bindings(), key=str)
         self.numbers = [i for i, node in enumerate(graph.inputs)

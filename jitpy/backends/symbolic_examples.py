@@ -21,6 +21,9 @@ from ..ir.sizes import evaluate
 #: sizes from here on are never 0 or 1, as in torch's own symbols of sizes
 _LEAST = 2
 
+#: torch makes no fake tensors of these with symbolic sizes
+_QUANTIZED = {torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4}
+
 #: larger ints are constants to the backend: torch computes with 64 bits
 _LARGEST = 1 << 62
 
@@ -32,6 +35,11 @@ def exact(value: Any) -> tuple[Any, ...]:
     if type(value) is complex:
         return complex, value.real.hex(), value.imag.hex()
     return type(value), value
+
+
+def can_be_symbolic(graph: Graph) -> bool:
+    """Whether `SymbolicExamples` can be made for a graph."""
+    return not any(isinstance(node.spec, TensorSpec) and node.spec.dtype in _QUANTIZED for node in graph.inputs)
 
 
 class SymbolicExamples:
