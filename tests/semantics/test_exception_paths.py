@@ -802,4 +802,15 @@ def group_of_what_is_no_sequence(x):
     return x + 1, said
 
 
+@case(lambda: (torch.ones(2),))
+def chains_of_wrong_arguments(x):
+    messages = []
+    for args, kwargs in (((), {}), (([], []), {}), ((), {"iterable": []}), ((5,), {})):
+        try:
+            list(itertools.chain.from_iterable(*args, **kwargs))
+        except TypeError as error:
+            messages.append(str(error))
+    return x + 1, messages
+
+
 test_all = make_test(__name__)

@@ -539,6 +539,24 @@ def pickled_texts_that_may_be_one(x, name):
     return pickle.dumps([name, name]), x + 1
 
 
+class Text(str):
+    pass
+
+
+class Table(dict):
+    pass
+
+
+@case(lambda: (vec(), Text("a")), lambda: (vec(), "a"), lambda: (vec(), Table(a=1)), lambda: (vec(), {"a": 1}))
+def pickled_kinds(x, value):
+    return pickle.dumps(value), pickle.dumps([value]), pickle.dumps({"k": value}), pickle.dumps(x.shape), x + 1
+
+
+@case(lambda: (vec(), "alpha"))
+def pickled_by_name(x, name):
+    return pickle.dumps(obj=[name, name]), pickle.dumps(obj=(name, 1), protocol=2), x + 1
+
+
 @case(lambda: (vec(), [1]), breaks=("unsupported_call",) * 2)
 def pickled_lists_that_are_one(x, items):
     return pickle.dumps([items, items]), pickle.dumps({"a": items, "b": [*items]}), x + 1

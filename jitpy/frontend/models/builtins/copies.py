@@ -39,18 +39,26 @@ def copy_copy(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     return inline_library(interp, copy.copy, args, kwargs)
 
 
+_PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+def _plain(interp: Interpreter, value: Value) -> Any:
+    if value.cls not in _PLAIN:
+        raise NotConstant
+    return value.folded(interp)
+
+
 @builtin(pickle.dumps)
 def pickle_dumps(interp: Interpreter, args: Args, kwargs: Kwargs) -> Any:
     """The pickle of plain data, such as the arguments by which a cache finds its results. Data with equal texts are
     left to Python: a pickle shows whether these are one object."""
     try:
-        data = args[0].folded(interp) if args else None
+        data = args[0].unpacked(interp, lambda item: _plain(interp, item)) if args else [NotImplemented]
+        items = [_plain(interp, args[0])] if data is None else [*data, *data.values()] if type(data) is dict else data
     except NotConstant:
         return NotImplemented
-    items = [*data, *data.values()] if type(data) is dict else data if type(data) in (list, tuple) else [data]
     texts = [item for item in items if type(item) in (str, bytes)]
-    if any(type(item) not in (type(None), bool, int, float, str, bytes) for item in items) or \
-            len({*texts}) < len(texts):
+    if any(type(item) not in _PLAIN for item in items) or len({*texts}) < len(texts):
         return NotImplemented
     return fold_deep(interp, pickle.dumps, args, kwargs) or NotImplemented
 

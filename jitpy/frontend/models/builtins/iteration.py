@@ -160,8 +160,8 @@ def make_chain(interp: Interpreter, args: list[Value], kwargs: dict[str, Value])
 
 
 @builtin(itertools.chain.from_iterable)
-def make_chain_of(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return ChainIterator(get_iter_sync(interp, args[-1]))
+def make_chain_of(interp: Interpreter, args: list[Value], kwargs: dict[str, Value]) -> Any:
+    return NotImplemented if kwargs or len(args) != 1 else ChainIterator(get_iter_sync(interp, args[0]))
 
 
 class RestIterator(IteratorValue):
