@@ -153,8 +153,8 @@ def _is_same(tensor: torch.Tensor, copy: torch.Tensor) -> bool:
     if _address(tensor) == _address(copy):
         return True
     with torch.no_grad():
-        return bool(torch.equal(*(one.detach().contiguous().view(torch.uint8) if one.dim() else
-                                  one.detach().reshape(1).view(torch.uint8) for one in (tensor, copy))))
+        return bool(torch.equal(*(one.detach().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
+                                  for one in (tensor, copy))))
 
 
 __all__ = ["FrozenGraph", "can_freeze"]

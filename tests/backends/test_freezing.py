@@ -317,3 +317,14 @@ def test_behind_a_graph_break() -> None:
     assert not any("norm" in op for engine in all_engines() for variant in engine.variants
                    if variant.compiled is not None and variant.compiled._usual is None
                    for op in (node.op.name for node in variant.compiled.graph.nodes))
+
+
+def test_weights_of_points_that_lie_as_pixels() -> None:
+    """A weight of (4, 8, 1, 1) in channels-last order is contiguous as well, with a last stride of 8."""
+    model = nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU()).eval().to(memory_format=torch.channels_last)
+    compiled = jitpy.jit(model, options={"freezing": True})
+    x = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        for change in (lambda w: w, lambda w: w.clone(), lambda w: w * 2):
+            model[0].weight.data = change(model[0].weight.data)
+            torch.testing.assert_close(compiled(x), model(x))
