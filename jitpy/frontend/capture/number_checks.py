@@ -30,7 +30,7 @@ _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.complex64
 _REFUSED = re.compile("not support|not implemented for|not intended to support|not yet implemented|same dtype|"
                       "scalar type|dtype to be|mixed dtype|can't be cast|inputs to be")
 _REFUSED_NUMBER = re.compile(f"{_REFUSED.pattern}|overflow|too big|too large|negative|out of range|out of bounds|"
-                             "ZeroDivision")
+                             "ZeroDivision|Boolean alpha")
 _REFUSED_PARAMETER = re.compile(f"{_REFUSED_NUMBER.pattern}|must be|in range|between|[Ee]xpect|handles only")
 _ANY_ERROR = re.compile("")
 #: arguments that are one more operand, rather than what says how something is computed
@@ -76,6 +76,8 @@ def check_call(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env
     dtypes = _dtypes(args, kwargs)
     if any(type(v) is float and not 0 <= v <= 1 for v in values) and _has_unusual_parameter(overload, args, kwargs):
         _check(overload, args, kwargs, _REFUSED_PARAMETER)
+    if type(kwargs.get("alpha")) is bool:
+        _check(overload, args, kwargs, _REFUSED_NUMBER)
     unusual = [v for v in _numbers(values) if type(v) is complex or not 0 <= v <= 127]
     if unusual and not (dtypes <= _WIDE and all(map(_fits, unusual))) and not (
             dtypes <= _ROOMY and all(type(v) is int and abs(v) < 1 << 31 for v in unusual)):
