@@ -25,7 +25,7 @@ from ..ir.spec import Dim, TensorSpec, prod
 from .expr import FLOAT, FLOAT8, Expr
 from .index import Index, of, same
 from .lower import Lowering, lowering
-from .values import IndexTuple, Product, Trace, Value
+from .values import Computed, IndexTuple, Product, Trace, Value, base_of
 
 if TYPE_CHECKING:
     from .loops import Kernel
@@ -433,8 +433,9 @@ def _packed(low: Lowering, node: Node, x: Value, words: Value, group: int, scale
     assert low.products is not None
     tiles, outer, _, inner = words.shape
     (rows, depth), columns = x.shape, scales.shape[1]
-    if not all(type(size) is int for size in (depth, tiles, outer, inner)) or outer == 1:
-        raise NotCovered("a product whose sizes change, or with one tile of words")
+    if not all(type(size) is int for size in (depth, tiles, outer, inner)) or outer == 1 \
+            or isinstance(base_of(scales), Computed):  # from words of operands that may lie anywhere
+        raise NotCovered("a product whose sizes change, with one tile of words, or with factors that are computed")
     few = low.products.few(rows)
     if few == 1:
         raise NotCovered("torch's kernel takes less time for one row")

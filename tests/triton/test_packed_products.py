@@ -51,3 +51,23 @@ def test_numbers(rows: int, inner: int, group: int, depth: int, monkeypatch: pyt
     weight = ((numbers - 8) * factor + term).to(BF16)
     wanted = (inputs[0].double() @ weight.double().t()).relu()
     assert (run(plan, inputs)[0] - wanted).norm() <= 3e-3 * wanted.norm()
+
+
+def test_only_factors_are_read_as_words() -> None:
+    """Numbers of two bytes that a program adds may lie anywhere, one that is an element of others too."""
+    numbers, scales = torch.randint(0, 16, (48, 256)), torch.rand(2, 48, 2).to(BF16)
+    inputs = torch.randn(16, 256).to(BF16), words_of(numbers, 4), scales, torch.randn(2).to(BF16)[1]
+    graph, b, (x, words, factors, number) = begun(inputs)
+    product = b.call("aten._weight_int4pack_mm.default", x, words, 128, factors,
+                     spec=contiguous_spec(BF16, (16, 48), torch.device("cpu")))
+    graph.outputs = [b.call("aten.mul.Tensor", product, number)]
+    (step,) = launches(plan_graph(graph, products="some"))
+    text = step.kernel.source
+    assert text.count(".to(tl.pointer_type(tl.int32))") == 1
+    pointer = next(name for name, kind in step.kernel.signature if kind == "*bf16" and f"tl.load({name})" in text)
+    assert f"{pointer}.to(" not in text
+    graph, b, (x, words, factors, number) = begun(inputs)
+    factors = b.call("aten.mul.Tensor", factors, number)
+    graph.outputs = [b.call("aten._weight_int4pack_mm.default", x, words, 128, factors,
+                            spec=contiguous_spec(BF16, (16, 48), torch.device("cpu")))]
+    assert all("tl.int32)" not in step.kernel.source for step in launches(plan_graph(graph, products="some")))

@@ -155,8 +155,8 @@ class _Emitter(Emitter):
             # these are few: see `Choice.few`
             self.wide = any(kernel.hint(prod(tuple(FEW_ROWS[-1] if size in rows else size for size in value.shape)))
                             >= 1 << 30 for value in operands)
-        #: words of a step that hold two numbers each
-        self.words: dict[tuple[Value, Index], str] = {}
+        #: words of a step that hold two numbers each, while packed numbers are computed
+        self.words: dict[tuple[Value, Index], str] | None = None
 
     def text(self) -> KernelText:
         kernel = self.kernel
@@ -296,12 +296,13 @@ class _Emitter(Emitter):
         self.add(f"{tile.name} = {'' if at == '0' else f'{at} // 8 + '}{self.lanes(tile)}")
         self.split_axes(tile)
         self.axis_names[step] = at if at == "0" else f"{at} // {self.s.block}"  # the same for the whole step
-        self.words.clear()
+        self.words = {}
         parts = []
         for place in itertools.product(range(4), range(2)):
             one = _at(expr, {axis: Index(const=number) for axis, number in zip((eighth, odd), place, strict=True)})
             self.emit([one])
             parts.append(rounded(self.printer.tensor(one), self.dtype))
+        self.words = None
         while len(parts) > 1:
             half = len(parts) // 2
             parts = [f"tl.join({one}, {other})" for one, other in zip(parts[:half], parts[half:], strict=True)]
@@ -312,7 +313,7 @@ class _Emitter(Emitter):
         """Two neighbours in bfloat16 beside packed numbers are read as a word: shorter loads are not under way ahead.
         Eager's kernel needs words in memory, too."""
         value, index = expr.attr
-        if not self.packed or value.dtype is not torch.bfloat16 or any(step % 2 for _, step in index.terms):
+        if self.words is None or value.dtype is not torch.bfloat16 or any(step % 2 for _, step in index.terms):
             return super()._load(expr)
         place = Index(tuple((atom, step // 2) for atom, step in index.terms), index.const // 2)
         name = self.words.get((value, place))

@@ -133,7 +133,7 @@ class TritonTarget:
             others = program.variations[number] if number < len(program.variations) else []
             candidates = {_gpu_kernel(other, self._begun): tuple(size(n) for n in other.grid) for other in others}
             candidates.pop(kernel, None)
-            self._begun |= all(type(n) is int for n in grid)  # those may be none
+            self._begun |= all(type(n) is int and n > 0 for n in grid)  # others may be none
             name = f"{printed.title} [{number + 1}]" if number else printed.title
             found.append(LaunchStep(kernel, grid, tuple(arguments), name, writes,
                                     candidates=tuple(candidates.items())))
