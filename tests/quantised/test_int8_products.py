@@ -41,7 +41,7 @@ def test_product_is_one_of_integers(dtype, rows, zero, has_bias):
     assert (got.double() - reference).abs().max() <= 2 * (want.double() - reference).abs().max() + 1e-5
 
 
-@pytest.mark.parametrize("width", [1 << 14, (1 << 14) + 8])
+@pytest.mark.parametrize("width", [1 << 15, (1 << 15) + 8])
 def test_largest_sums(width):
     """All bytes at their limits: no sum overflows, and longer rows are left alone."""
     x = torch.full((2, width), 255, dtype=torch.uint8)
@@ -202,3 +202,24 @@ def test_permutations_that_change_nothing():
     torch.testing.assert_close(jitpy.jit(fn)(*given), fn(*given), rtol=1e-5, atol=1e-4)
     report = jitpy.explain(fn)(*given)
     assert "_int_mm" in "".join(str(kernel) for frame in report.frames for kernel in frame.eager)
+
+
+@pytest.mark.parametrize("channels", [3640, 8192])
+def test_largest_sums_of_convolutions(channels):
+    """Those of more elements than 32 bits hold are left alone."""
+    x = torch.full((1, channels, 3, 3), 255, dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    w = torch.full((8, channels, 3, 3), -128, dtype=torch.int8)
+    given = x, w, torch.zeros(8, dtype=torch.int64), torch.full((8,), 1e-4), None
+    for zero in (0, -255):
+        want = convolution(*given, zero, 1e-3, 1, 0, 1, 1)
+        torch.testing.assert_close(jitpy.jit(convolution)(*given, zero, 1e-3, 1, 0, 1, 1), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("places", [(), (1, 1, 1, 1)])
+@pytest.mark.parametrize("zero", [256, -10**6, 10**6])
+def test_zero_points_beyond_bytes(places, zero):
+    """Such ones, found at run time, are floats' work."""
+    x, w, zeros, scales, bias = images() if places else operands(torch.uint8, (5,), 64, 24)
+    given = x, w.fill_(-128), torch.zeros_like(zeros), scales, bias, torch.tensor(zero), torch.tensor(0.02)
+    torch.testing.assert_close(jitpy.jit(of_tensors)(*given, *places), of_tensors(*given, *places),
+                               rtol=1e-5, atol=1e-4 * max(1, abs(zero) / 256))

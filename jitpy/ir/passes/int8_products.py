@@ -23,8 +23,8 @@ from ..ops.layout import channels_last_stride
 from ..spec import ScalarSpec, TensorSpec, contiguous_stride, prod
 from .convolutions import ConvolutionCall
 
-#: how long rows may be, so that no sum of 32 bits overflows
-_LONGEST = 1 << 14
+#: how long rows may be, so that no sum of 32 bits overflows, with zero points below 256
+_LONGEST = 1 << 15
 _BYTES = (torch.int8, torch.uint8)
 #: where floats overflow that integers do not: infinities and NaNs are left to floats
 _LARGEST_SCALE = 2.0 ** 64
@@ -52,13 +52,18 @@ def use_integer_products(graph: Graph) -> list[str]:
 
 def _is_taken(node: Node, x: Node, w: Node, bias: Any) -> bool:
     """Whether torch has a product for these bytes, and float32 is what comes out."""
-    result, width = node.tensor, w.tensor.shape[1]
+    result = node.tensor
     if result.requires_grad or result.device.type != "cpu" or result.dtype is not torch.float32 or \
             isinstance(bias, Node) and bias.tensor.dtype is not torch.float32:
         return False
-    return type(width) is int and 0 < width <= _LONGEST and x.tensor.ndim >= 2 and x.tensor.is_contiguous() and \
+    return _has_short_rows(w) and x.tensor.ndim >= 2 and x.tensor.is_contiguous() and \
         w.tensor.is_contiguous() and all(type(size) is not int or size > 0 for size in result.shape) and \
         _multiplies(x.tensor.dtype)
+
+
+def _has_short_rows(w: Node) -> bool:
+    width = prod(w.tensor.shape[1:])
+    return type(width) is int and 0 < width <= _LONGEST
 
 
 @functools.cache
@@ -154,7 +159,7 @@ def use_integer_convolutions(graph: Graph) -> list[str]:
         call = ConvolutionCall.of(node)
         left, right = (None, None) if call is None else (_activation(call.x), _weight(call.weight))
         if call is None or left is None or right is None or left[0].tensor.ndim != 4 or \
-                left[0].tensor.dtype is not torch.uint8:
+                left[0].tensor.dtype is not torch.uint8 or not _has_short_rows(right[0]):
             continue
         spec, bias = node.tensor, call.bias
         if spec.requires_grad or spec.device.type != "cpu" or spec.dtype is not torch.float32 or not spec.is_static or \
@@ -215,7 +220,8 @@ class _Integers:
     def __call__(self, x: torch.Tensor, zero: int, scale: float, w: torch.Tensor, zw: torch.Tensor, sw: torch.Tensor,
                  bias: torch.Tensor | None) -> torch.Tensor:
         weights = sw.reshape(-1), zw.reshape(-1)
-        packed = None if zw.any() or not abs(scale) < _LARGEST_SCALE else self._packed(x, w, weights[0], scale, zero)
+        usual = abs(zero) < 256 and abs(scale) < _LARGEST_SCALE and not zw.any()
+        packed = self._packed(x, w, weights[0], scale, zero) if usual else None
         if packed is None:
             run = torch.nn.functional.conv2d if self.places else torch.nn.functional.linear
             made = run((x.to(torch.float32) - zero) * scale, (w - zw) * sw, bias, *self.places)
