@@ -402,3 +402,23 @@ def test_effects_of_regions_are_repeated(effect: Any) -> None:
 
     x = torch.randn(3, requires_grad=True)
     assert jitpy.jit(fn)(x) == fn(x)
+
+
+@pytest.mark.parametrize("name", ["embedding", "gather", "inverse", "nothing"])
+def test_torch_checkpoints_a_compiled_function_that_may_raise(name: str) -> None:
+    """The checkpoint ends the second run by an exception when it has all tensors: that is no failure of the graph."""
+    index = torch.tensor([0, 1, 2, 1])
+    functions: dict[str, Any] = {
+        "embedding": lambda x: torch.nn.functional.embedding(index, x),
+        "gather": lambda x: x.gather(0, index[:, None]),
+        "inverse": lambda x: torch.linalg.inv(x @ x.t() + torch.eye(4)).sin(),
+        "nothing": torch.asinh,
+    }
+    function = functions[name]
+    compiled = jitpy.jit(function)
+    for _ in range(3):
+        x = torch.randn(0 if name == "nothing" else 4, 3, requires_grad=True)
+        result = checkpoint(compiled, x, use_reentrant=False)
+        found, = torch.autograd.grad(result.sum(), x)
+        expected, = torch.autograd.grad(function(x).sum(), x)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import _StopRecomputationError
 
 from jitpy import config, logs
 from jitpy.errors import BackendError
@@ -50,7 +51,7 @@ class Checked:
             result = self.compiled(*inputs)
             self.failures = 0
             return result
-        except BackendError:
+        except (BackendError, _StopRecomputationError):  # a checkpoint around the call has all that it saved
             raise
         except Exception as error:
             self.failures += 1
