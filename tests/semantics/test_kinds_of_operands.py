@@ -250,4 +250,15 @@ def truth_values_beside_sizes_that_depend_on_data(x, v):
     return x + 1, n == v, n > v, n + v
 
 
+@case(*(lambda d=d, k=k: (torch.ones(2).to(d), k) for d, k in (
+    (torch.float32, True), (torch.float32, 2), (torch.int32, False), (torch.bool, True))))
+def truth_values_that_scale_sums(x, scale):
+    found = x * 1
+    try:
+        found = torch.add(x, x, alpha=scale)
+        return found, torch.sub(x, 1, alpha=scale)
+    except RuntimeError as error:
+        return found, str(error)
+
+
 test_all = make_test(__name__)
