@@ -106,3 +106,29 @@ def test_numbers_of_thousands_of_digits(name: str, dynamic: bool | None) -> None
     compiled = jitpy.jit(fn, backend="eager", dynamic=dynamic)
     for n in (3, 4, 5):
         torch.testing.assert_close(compiled(torch.ones(n), n), fn(torch.ones(n), n))
+
+
+_MADE: dict[str, Callable[..., Any]] = {
+    "empty": lambda x, n: torch.empty(n, 2),
+    "empty_strided": lambda x, n: torch.empty_strided((n, 2), (2, 1)),
+    "zeros": lambda x, n: torch.zeros(n),
+    "full": lambda x, n: torch.full((n,), 1.0),
+    "eye": lambda x, n: torch.eye(n),
+    "new_empty": lambda x, n: x.new_empty((n, 2)),
+    "new_full": lambda x, n: x.new_full((n, 2), 1.0),
+    "repeat": lambda x, n: x.repeat(n),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", _MADE)
+def test_sizes_that_become_negative(name: str, dynamic: bool | None) -> None:
+    """Also where only the size is asked for, so that nothing is made."""
+    make = _MADE[name]
+    compiled = jitpy.jit(lambda x, n: make(x, n).shape, dynamic=dynamic)
+    for n in (2, 3, 4, -1, 0, 5, -2):
+        if n >= 0:
+            assert compiled(torch.ones(3), n) == make(torch.ones(3), n).shape
+        else:
+            with pytest.raises(RuntimeError):
+                compiled(torch.ones(3), n)

@@ -38,7 +38,7 @@ def _sizes(env: SizeEnv, shape: Any) -> Shape:
     for size in shape:
         if not (type(size) is int and size >= 0 or isinstance(size, sympy.Expr)):
             raise NotCovered("size")
-        if env.is_unbacked(size) and not env.require(sympy.Ge(size, 0), "a size"):
+        if not env.require(sympy.Ge(size, 0), "a size") if env.is_unbacked(size) else env.less(size, 0, "a size"):
             raise NotCovered("a negative size")
     return tuple(shape)
 

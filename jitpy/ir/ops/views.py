@@ -270,7 +270,7 @@ define("aten.roll.default", index=_roll_index)
 
 def _repeat(env: SizeEnv, x: TensorSpec, repeats: Sequence[Any]) -> TensorSpec:
     lead = len(repeats) - len(x.shape)
-    if lead < 0 or any(type(r) is int and r < 0 for r in repeats):
+    if lead < 0 or any(env.less(r, 0, "repeat") for r in map(view_size, repeats) if not env.is_unbacked(r)):
         raise NotCovered("repeat")
     shape = tuple(view_size(r) * (x.shape[i - lead] if i >= lead else 1) for i, r in enumerate(repeats))
     return TensorSpec(x.dtype, shape, contiguous_stride(shape), x.device)
