@@ -80,6 +80,8 @@ def _record_forward(tape: Tape, op: Op, args: Any, kwargs: Any) -> Any:
 #: Shadows have no values to look at: for determinants torch would take the formula for singular matrices, whose own
 #: derivative is not defined where singular values are equal.
 _BY_VALUES = frozenset({"aten._linalg_det.default"})
+#: What their gradients read is a result of the kernel only where autograd records it.
+_BY_GRAD_MODE = frozenset({"aten.mkldnn_rnn_layer.default"})
 
 
 def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -90,6 +92,8 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     defined = tuple(grad is not None for grad in grads)
     wanted = tuple(p.needs(n) for n in _tensors((args, kwargs)))
     create_graph = p.create_graph
+    if node.op.name in _BY_GRAD_MODE:
+        raise NotCovered(f"{node.op}: its kernel keeps nothing for gradients where none are recorded")
     if create_graph and node.op.name in _BY_VALUES:
         raise NotCovered(f"{node.op}: torch looks at values to choose the formula of gradients with a history")
     recording = _recording(("backward", defined, wanted, create_graph), p.env, node, args, kwargs,

@@ -344,7 +344,7 @@ def outer(x):
     return eval("inner(x)") * 2  # a break: the hook meets the frame of `inner`
 
 jitted, x = jitpy.jit(outer), torch.randn(3)
-assert all(torch.equal(jitted(x), outer(x)) for _ in range(4))
+assert all(torch.allclose(jitted(x), outer(x)) for _ in range(4))
 from jitpy.engine import all_engines
 print([variant.name for engine in all_engines() for variant in engine.variants])
 """

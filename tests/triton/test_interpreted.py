@@ -79,8 +79,9 @@ def test_equal_kernels_are_one() -> None:
             x = torch.mm(torch.softmax(x, -1), x)
         return x
 
-    plan = plan_graph(trace(layers, [torch.randn(16, 16)]))
-    assert len(launches(plan)) == 3 and len({step.kernel.source for step in launches(plan)}) == 1
+    first, *others = launches(plan_graph(trace(layers, [torch.randn(16, 16)])))
+    assert len(others) == 2 and len({step.kernel for step in others}) == 1
+    assert first.kernel != others[0].kernel  # it reads what nothing in the graph makes
 
 
 def test_what_decompositions_make_is_where_the_graph_is() -> None:

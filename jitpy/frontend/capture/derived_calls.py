@@ -209,7 +209,10 @@ def run_alike(builder: GraphBuilder, fn: Any, args: tuple[Any, ...], tensors: li
         return _run_on_fakes(builder, fn, args, {}, tensors, None, lambda size: builder.sizes.near_hint(size, more))
 
     template = run(0)
-    if not all(_alike(template, run(more)) for more in (1, 4)):
+    try:
+        if not all(_alike(template, run(more)) for more in (1, 4)):
+            return DECLINED
+    except Uncapturable:  # sizes of parameters do not change with it
         return DECLINED
     return replay(builder, template, tensors, new_sizes=True)
 

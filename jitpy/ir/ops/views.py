@@ -14,7 +14,7 @@ from ..algebra import sympy
 from ..op import NotCovered
 from ..sizes import SizeEnv, simplify
 from ..spec import Dim, TensorSpec, contiguous_stride
-from .layout import Shape, less, normalize_dim
+from .layout import Shape, format_stride, less, normalize_dim
 from .table import Invalid, declare, define
 
 Index = Sequence[Any]
@@ -242,12 +242,20 @@ define("aten.detach.default", kind="view", infer=_unchanged, index=_same_index, 
 # -- Rearranging copies -------------------------------------------------------------------------------------------
 
 
+def _flip(env: SizeEnv, x: TensorSpec, dims: Sequence[int]) -> TensorSpec:
+    """Torch's rule for fake tensors gives other strides to axes of one element than its kernels do."""
+    axes = [normalize_dim(d, len(x.shape)) for d in dims]
+    if len(set(axes)) != len(axes):
+        raise Invalid("an axis appears twice")
+    return TensorSpec(x.dtype, x.shape, format_stride(env, x, None), x.device)
+
+
 def _flip_index(index: Index, x: TensorSpec, dims: Sequence[int]) -> tuple[Any, ...]:
     axes = {normalize_dim(d, len(x.shape)) for d in dims}
     return tuple(x.shape[a] - 1 - i if a in axes else i for a, i in enumerate(index))
 
 
-define("aten.flip.default", index=_flip_index)
+define("aten.flip.default", infer=_flip, index=_flip_index)
 
 
 def _roll_index(index: Index, x: TensorSpec, shifts: Any, dims: Any = ()) -> tuple[Any, ...]:
