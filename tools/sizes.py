@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1] / "jitpy"
 #: where the code stands; lower it as code goes, and give a reason in the commit that raises it (the aim is 50,000)
-BUDGET = 62_730
+BUDGET = 62_740
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING,
             tokenize.ENDMARKER}
 

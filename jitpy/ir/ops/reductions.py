@@ -247,6 +247,14 @@ def _mean_parts(b: Any, x: Any, dim: Any = None, keepdim: bool = False, *, dtype
 define("aten.mean.default", "aten.mean.dim", kind="reduction", infer=_mean, decompose=_mean_parts)
 
 
+def _variance(
+    env: SizeEnv, x: TensorSpec, dim: Any = None, *, correction: Any = 1, keepdim: bool = False
+) -> TensorSpec:
+    if category(x.dtype) != 2:
+        raise Invalid("floats only")
+    return reduced(x, reduced_axes(dim, len(x.shape)), keepdim, x.dtype)
+
+
 def variance_of(b: Any, x: Any, axes: list[int], correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Variance and mean (in two passes) of a node that is already in its compute dtype."""
     if correction is None:
@@ -294,9 +302,10 @@ def _unbiased_dim(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name in ("var", "std", "var_mean", "std_mean"):
     _parts = _deviation(_name.startswith("std"), _name.endswith("mean"))
-    define(f"aten.{_name}.correction", kind="reduction", decompose=_parts)
-    define(f"aten.{_name}.default", kind="reduction", decompose=_unbiased(_parts))
-    define(f"aten.{_name}.dim", kind="reduction", decompose=_unbiased_dim(_parts))
+    _rule = None if _name.endswith("mean") else _variance  # torch's rule for those of one result imports sympy
+    define(f"aten.{_name}.correction", kind="reduction", infer=_rule, decompose=_parts)
+    define(f"aten.{_name}.default", kind="reduction", infer=_rule and _unbiased(_rule), decompose=_unbiased(_parts))
+    define(f"aten.{_name}.dim", kind="reduction", infer=_rule and _unbiased_dim(_rule), decompose=_unbiased_dim(_parts))
 
 
 def _vector_norm_parts(
