@@ -80,7 +80,7 @@ def _record_forward(tape: Tape, op: Op, args: Any, kwargs: Any) -> Any:
 #: Shadows have no values to look at: for determinants torch would take the formula for singular matrices, whose own
 #: derivative is not defined where singular values are equal.
 _BY_VALUES = frozenset({"aten._linalg_det.default"})
-#: What their gradients read is a result of the kernel only where autograd records it.
+#: Their kernels return the workspace that their gradients read only where autograd records them.
 _BY_GRAD_MODE = frozenset({"aten.mkldnn_rnn_layer.default"})
 
 
@@ -93,7 +93,7 @@ def derived_rule(p: Pullback, *values: Any, **kwargs: Any) -> tuple[Any, ...]:
     wanted = tuple(p.needs(n) for n in _tensors((args, kwargs)))
     create_graph = p.create_graph
     if node.op.name in _BY_GRAD_MODE:
-        raise NotCovered(f"{node.op}: its kernel keeps nothing for gradients where none are recorded")
+        raise NotCovered(f"{node.op}: its kernel returns a workspace only where autograd records it")
     if create_graph and node.op.name in _BY_VALUES:
         raise NotCovered(f"{node.op}: torch looks at values to choose the formula of gradients with a history")
     recording = _recording(("backward", defined, wanted, create_graph), p.env, node, args, kwargs,

@@ -65,7 +65,7 @@ def test_lengths_are_compiled_twice(whole: bool, dynamic: bool | None, cache: st
 
 
 class Sums:
-    """What a call keeps for the next one."""
+    """The state that a call keeps for the next one."""
 
     def __init__(self) -> None:
         self.total: torch.Tensor | None = None

@@ -70,7 +70,7 @@ class PlanReader {
   // Does a nested argument mention a slot or a size?
   bool has_refs(PyObject* value) const;
 
-  // What a function of jitpy/runtime/plan.py says of the plan.
+  // The answer of a function of jitpy/runtime/plan.py about the plan.
   Ref analysis(const char* name, PyObject* plan) const;
 
   std::unique_ptr<Step> step(PyObject* value) const;

@@ -193,7 +193,7 @@ class _Parts:
 
 
 class _Links:
-    """What a chain has in hand: its sources, and the iterator over the present one."""
+    """The parts of a chain: its sources, and the iterator over the present one."""
 
     __name__ = "<links>"
 
